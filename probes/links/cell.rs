@@ -22,17 +22,17 @@ cell! {
         destination_link: Option<u8>,
     }
     has {
-        /// Rate of stores, median.
-        store_gbps: Option<GbPerSecond> => main Rate,
         /// Rate of loads, median. They have their data from the destination.
-        load_gbps: Option<GbPerSecond> => Rate,
+        load_gbps: Option<GbPerSecond> => main Rate,
+        /// Rate of stores that are loaded back one by one, median. The waits bound it, not the link.
+        store_gbps: Option<GbPerSecond> => Rate,
         /// Time of a load, nanoseconds, fastest sample.
         latency_ns: Option<f64> => Duration,
-        /// Spread of the stores' rate.
+        /// Spread of the loads' rate.
         spread_percent: Option<f64> => Amount,
         /// Share of the stored bytes that the link's own counter has seen, per cent. The rate is of those.
         counted_percent: Option<f64> => Percent,
-        /// Samples of the stores.
+        /// Samples of the loads.
         samples: u32,
         /// Result of comparing what was stored, by the destination and over the link.
         verified: Verified => checked,

@@ -27,8 +27,9 @@ static __device__ __forceinline__ unsigned int differs(uint4 one, uint4 other) {
 /// Serves `lists` lists of blocks of `memory`, list l by the thread blocks l, l + lists, ...:
 ///
 /// - COUNT: one warp loads 128 bytes of each block `repeats` times;
-/// - STORE: 16 threads for each block store it `repeats` times;
-/// - LOAD: all groups of 16 threads load a block each, `repeats` times, and compare it with what STORE left in turn `last`;
+/// - STORE: all groups of 16 threads store a block each and load a word of it back, `repeats` times. Stores to one line that
+///   follow each other are merged before the link, which then carries a tenth of them;
+/// - LOAD: all groups load a block each, `repeats` times, and compare it with what STORE left in turn `last`;
 /// - CHASE: one thread loads a block after the other, `repeats` in all, each when the one before has come.
 ///
 /// Writes three words for each list to `result`, which the caller has set to 0: the complement of its begin in nanoseconds, its
@@ -71,11 +72,12 @@ extern "C" __global__ void __launch_bounds__(512) peerscope_links(unsigned char*
                 sum += *(const volatile unsigned int*)(at + threadIdx.x * 4);
             }
         }
-    } else if (work == STORE && group < count) {
-        const unsigned int block = of.blocks[first + group];
+    } else if (work == STORE) {
+        const unsigned int block = of.blocks[first + group % count];
         unsigned char* at = memory + (unsigned long long)block * BLOCK_BYTES + lane * 16;
         for (unsigned int turn = 0; turn < repeats; ++turn) {
             put_line(at, block_line(seed, block, lane, turn));
+            sum += *(const volatile unsigned int*)at;
         }
         __threadfence_system();
     } else if (work == LOAD) {

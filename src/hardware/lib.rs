@@ -31,7 +31,7 @@ pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
 pub use self::links::{
     BLOCK_BYTES, BlockList, BlockMap, BlockTraffic, BlockWork, LOAD_GROUPS, LinkBytes, LinkDriver,
-    MOST_BLOCKS, MOST_LISTS, Passed,
+    MOST_BLOCKS, MOST_LISTS, Passed, STORE_GROUPS,
 };
 pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;

@@ -9,15 +9,17 @@ pub const BLOCK_BYTES: u64 = 256;
 /// Most lists of blocks, and most blocks of all lists. The kernel has the same.
 pub const MOST_LISTS: usize = 36;
 pub const MOST_BLOCKS: usize = 288;
-/// Groups of 16 threads that load the blocks of a list.
-pub const LOAD_GROUPS: u32 = 128;
+/// Groups of 16 threads that store the blocks of a list, and that load them. With more, links differ by what the multiprocessors
+/// get [M: 2 x H200].
+pub const STORE_GROUPS: u32 = 16;
+pub const LOAD_GROUPS: u32 = 32;
 
 /// What a kernel does with the blocks of a list. The kernel has the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockWork {
     /// Loads 128 bytes of each block so many times.
     Count,
-    /// Stores each block so many times.
+    /// [`STORE_GROUPS`] groups store a block so many times each, and load it back each time.
     Store,
     /// [`LOAD_GROUPS`] groups load a block so many times each, and compare it with what was stored.
     Load,
@@ -42,7 +44,7 @@ impl BlockList {
         let (blocks, repeats) = (self.blocks.len() as u64, u64::from(self.repeats));
         match work {
             BlockWork::Count => blocks * repeats * 128,
-            BlockWork::Store => blocks * repeats * BLOCK_BYTES,
+            BlockWork::Store => u64::from(STORE_GROUPS) * repeats * BLOCK_BYTES,
             BlockWork::Load => u64::from(LOAD_GROUPS) * repeats * BLOCK_BYTES,
             BlockWork::Chase => repeats * 32,
         }

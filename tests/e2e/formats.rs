@@ -202,7 +202,7 @@ fn every_probe_is_in_every_format_for_programs_as_its_cell_declares_it() {
     let file = |name: &str| text_of(&folder.path().join(name));
     let [csv, prom, xml] = ["report.csv", "report.prom", "report.xml"].map(file);
     let json = text_of(&json);
-    run(&with(check("demo", "full"), &["-o", &json, "-o", &csv, "-o", &prom, "-o", &xml]));
+    run(&with(check("h200x2", "full"), &["-o", &json, "-o", &csv, "-o", &prom, "-o", &xml]));
     let report: Report = serde_json::from_value(read_json(json)).unwrap();
     let [csv, prom, xml] = [csv, prom, xml].map(|file| std::fs::read_to_string(file).unwrap());
     let schema = read_json(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/report.schema.json"));

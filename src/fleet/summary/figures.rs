@@ -113,7 +113,7 @@ impl Points {
     fn single_links(&mut self, cells: &[SingleLink]) {
         let mut of_pair: BTreeMap<Pair, Vec<f64>> = BTreeMap::new();
         for cell in cells.iter().filter(|cell| cell.is_sound()) {
-            of_pair.entry(cell.pair).or_default().extend(gbps(cell.store_gbps));
+            of_pair.entry(cell.pair).or_default().extend(gbps(cell.load_gbps));
         }
         for (pair, mut rates) in of_pair {
             rates.sort_by(f64::total_cmp);

@@ -64,7 +64,7 @@ pub enum Method {
     Counted(String),
     /// Traffic of the least used NVLink, as a share of an equal share: the pattern and the direction.
     LeastLink(String),
-    /// Stores over the slowest NVLink of a pair, as a share of the median of its links.
+    /// Loads over the slowest NVLink of a pair, as a share of the median of its links.
     SlowestLink,
 }
 
@@ -140,7 +140,7 @@ impl Method {
             Self::Host(setup) | Self::Load(setup) => setup.clone(),
             Self::Counted(setup) => format!("NVLinks of known traffic: {setup}"),
             Self::LeastLink(setup) => format!("least NVLink of an equal share: {setup}"),
-            Self::SlowestLink => "stores, per cent of the pair's median".to_owned(),
+            Self::SlowestLink => "loads, per cent of the pair's median".to_owned(),
         }
     }
 }

@@ -183,7 +183,7 @@ fn latency(measurements: &Measurements) -> Map {
 /// Compares the NVLinks of each pair with their median: the slowest as the cell's figure, all as a strip.
 fn links(measurements: &Measurements) -> Map {
     let sound = measurements.nvlinks.iter().filter(|cell| cell.is_sound());
-    let of_pair = by_key(sound.filter_map(|cell| Some((cell.pair, (cell, cell.store_gbps?.0)))));
+    let of_pair = by_key(sound.filter_map(|cell| Some((cell.pair, (cell, cell.load_gbps?.0)))));
     let cell = |(pair, links): (Pair, Vec<(&SingleLink, f64)>)| {
         let all = Spread::of(links.iter().map(|(_, gbps)| *gbps))?;
         let share = |gbps: f64| 100.0 * gbps / all.median;

@@ -9,7 +9,8 @@ use super::gate::Words;
 use super::images;
 use super::table::Table;
 use hardware::{
-    BlockTraffic, BlockWork, Chase, HardwareError, LOAD_GROUPS, MOST_BLOCKS, MOST_LISTS, Sent, Talk,
+    BlockTraffic, BlockWork, Chase, HardwareError, LOAD_GROUPS, MOST_BLOCKS, MOST_LISTS,
+    STORE_GROUPS, Sent, Talk,
 };
 use model::live::Phase;
 
@@ -20,8 +21,8 @@ const BLOCK: c_uint = 256;
 /// Threads of the kernels that talk or follow pointers.
 const WARP: c_uint = 32;
 
-/// Most threads of a block of the kernel of single links: its launch bound.
-const MOST_THREADS: c_uint = 512;
+/// Threads per block of the kernel of single links: those of a link are on several multiprocessors.
+const THREADS: c_uint = 128;
 
 /// The legacy default stream of the current context.
 const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
@@ -341,11 +342,10 @@ impl Kernels {
         let (mut work, mut number) = (traffic.work as u32, traffic.lists.len() as u32);
         let (mut seed, mut last) = (traffic.seed, traffic.last);
         let mut lists = Lists::of(traffic);
-        let most = traffic.lists.iter().map(|list| list.blocks.len()).max().unwrap_or_default();
         let (parts, threads) = match traffic.work {
             BlockWork::Count | BlockWork::Chase => (1, WARP),
-            BlockWork::Store => (1, LANES * most as u32),
-            BlockWork::Load => (LANES * LOAD_GROUPS / MOST_THREADS, MOST_THREADS),
+            BlockWork::Store => (LANES * STORE_GROUPS / THREADS, THREADS),
+            BlockWork::Load => (LANES * LOAD_GROUPS / THREADS, THREADS),
         };
         let arguments = [
             argument(&mut memory),

@@ -11,11 +11,12 @@ use hardware::{
 };
 use model::placement::{Engine, Path, Side};
 
-/// Share of a link's payload rate that stores and loads reach: 21.4 and 13.7 of 25 GB/s on 4 x H100 (docs/dev/facts.md).
-const STORE: f64 = 0.856;
-const LOAD: f64 = 0.55;
-/// Nanoseconds of a load over one link: 1760 clocks at 1.98 GHz, as measured there.
-const LOAD_NS: f64 = 890.0;
+/// Share of a link's payload rate that loads reach, and GB/s of stores that are loaded back one by one: 20.94 of 25 and 17.5 on
+/// 2 x H200 (docs/dev/facts.md).
+const LOAD: f64 = 0.838;
+const STORE_GBPS: f64 = 17.5;
+/// Nanoseconds of a load over one link, as measured there.
+const LOAD_NS: f64 = 918.0;
 /// Nanoseconds of one of many loads by the warp that counts.
 const COUNT_NS: f64 = 57.0;
 /// Nanoseconds in which NVML reads both counters of a link.
@@ -65,7 +66,7 @@ impl State {
             };
             let ns = match traffic.work {
                 BlockWork::Count => COUNT_NS * bytes / 128.0,
-                BlockWork::Store => bytes / (STORE * rate),
+                BlockWork::Store => bytes / STORE_GBPS.min(LOAD * rate),
                 BlockWork::Load => bytes / (LOAD * rate),
                 BlockWork::Chase => LOAD_NS * late * f64::from(list.repeats),
             };
