@@ -22,9 +22,9 @@ cell! {
         destination_link: Option<u8>,
     }
     has {
-        /// Rate of loads, median. They have their data from the destination.
+        /// Rate of loads, fastest sample. They have their data from the destination.
         load_gbps: Option<GbPerSecond> => main Rate,
-        /// Rate of stores that are loaded back one by one, median. The waits bound it, not the link.
+        /// Rate of stores that are loaded back one by one, fastest sample. The waits bound it, not the link.
         store_gbps: Option<GbPerSecond> => Rate,
         /// Time of a load, nanoseconds, fastest sample.
         latency_ns: Option<f64> => Duration,
