@@ -196,14 +196,20 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Takes the outcome of the same round at a later time, which replaces this one. Of single links `all` samples are kept, or
-    /// the worse look at each; what a later look did not see because of others stays.
-    pub fn follow_up(&mut self, later: Self, all: bool) {
+    /// Adds the samples of the same round at a later time. An outcome without samples is replaced.
+    pub fn add(&mut self, later: Self) {
+        self.join(later, links::run::add);
+    }
+
+    /// Takes the outcome of the same round at a later time: of each single link the worse one, of other rounds the later.
+    pub fn follow_up(&mut self, later: Self) {
+        self.join(later, links::run::keep_worse);
+    }
+
+    fn join(&mut self, later: Self, links: fn(&mut Vec<links::run::Way>, Vec<links::run::Way>)) {
         match (&mut *self, later) {
-            (Self::Links { ways }, Self::Links { ways: again }) if all => {
-                links::run::looked_again(ways, again);
-            }
-            (Self::Links { ways }, Self::Links { ways: again }) => links::run::worst(ways, again),
+            (Self::Links { ways }, Self::Links { ways: later }) => links(ways, later),
+            // Traffic of others hides no earlier result.
             (Self::Links { .. }, Self::Failed { error }) if error.kind == ErrorKind::Hindered => {}
             (known, later) => *known = later,
         }

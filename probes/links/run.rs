@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::map::{FAR, OWN, RECEIVED, SENT, Told, foreign, impossible, rise};
+use super::map::{FAR, OWN, PairLinks, RECEIVED, SENT, foreign, impossible, rise};
 use crate::Outcome;
 use crate::bench::Bench;
 use crate::figures::{count, no_samples, without_figures};
@@ -34,7 +34,7 @@ const LEAST_COUNTED: f64 = 0.95;
 /// Share of more bytes than were sent from which other data passed too.
 const FOREIGN: f64 = 0.02;
 
-/// What was measured over one link.
+/// The samples of one link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Way {
     pub source_link: u8,
@@ -53,7 +53,7 @@ impl Bench<'_> {
     /// Measures each link from one GPU to another.
     pub(crate) fn single_links(&self, pair: Pair, samples: u32) -> Result<Outcome, HardwareError> {
         self.set_path(pair, Path::Direct)?;
-        let Told { map, far, counted: begin } = self.told(pair)?;
+        let PairLinks { map, far, counted: begin } = self.pair_links(pair)?;
         let memory = self.blocks_of(pair.destination)?;
         let lists = |repeats: u32| -> Vec<BlockList> {
             map.values().map(|blocks| BlockList { blocks: blocks.clone(), repeats }).collect()
@@ -135,7 +135,7 @@ impl Bench<'_> {
         let (mut rates, mut wrong) = (vec![Vec::new(); lists.len()], vec![0; lists.len()]);
         let mut turned: Vec<usize> = (0..lists.len()).collect();
         for pass in 0..=samples.max(1) {
-            // Other multiprocessors serve a link in each pass: where those of one list are decides some per cent.
+            // In each pass other multiprocessors serve a link: their place decides some per cent.
             turned.rotate_left(TURN % lists.len().max(1));
             let in_turn: Vec<BlockList> = turned.iter().map(|at| lists[*at].clone()).collect();
             let times = self.times(pair, work, &in_turn, last)?;
@@ -172,7 +172,7 @@ fn nanoseconds(passed: Passed) -> f64 {
     passed.ns.max(1) as f64
 }
 
-/// Returns the fastest sample: what is not the link's makes it slower, never faster.
+/// Returns the fastest sample: other causes than the link make it slower, never faster.
 fn fastest(rates: &[f64]) -> Option<f64> {
     rates.iter().copied().reduce(f64::max)
 }
@@ -183,8 +183,8 @@ fn agree(rates: &[f64]) -> bool {
     matches!(fastest[..], [one, other, ..] if one - other <= AGREE * one)
 }
 
-/// Adds the samples of a later look at the same pair.
-pub(crate) fn looked_again(known: &mut Vec<Way>, again: Vec<Way>) {
+/// Adds later samples of the same pair.
+pub(crate) fn add(known: &mut Vec<Way>, again: Vec<Way>) {
     join(known, again, |known, again| {
         known.stores.extend(again.stores);
         known.loads.extend(again.loads);
@@ -193,8 +193,8 @@ pub(crate) fn looked_again(known: &mut Vec<Way>, again: Vec<Way>) {
     });
 }
 
-/// Keeps the worse of two looks at each link, with the median of their samples.
-pub(crate) fn worst(known: &mut Vec<Way>, again: Vec<Way>) {
+/// Keeps the worse of two sets of samples of each link, by their medians.
+pub(crate) fn keep_worse(known: &mut Vec<Way>, again: Vec<Way>) {
     join(known, again, |known, again| {
         for (known, again) in [(&mut known.stores, again.stores), (&mut known.loads, again.loads)] {
             if median(&again).is_some_and(|again| median(known).is_none_or(|known| again < known)) {
@@ -237,7 +237,7 @@ pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<SingleLink> {
 
 fn cell(pair: Pair, way: &Way) -> SingleLink {
     let mut cell = SingleLink::blank(pair, Some(way.source_link), way.destination_link);
-    // What the link's counter has not seen did not pass it.
+    // Bytes that the link's counter has not seen did not pass it.
     cell.store_gbps = fastest(&way.stores).map(|rate| GbPerSecond(rate * way.counted[0]));
     cell.load_gbps = fastest(&way.loads).map(|rate| GbPerSecond(rate * way.counted[1]));
     cell.latency_ns = Some(way.load_ns).filter(|ns| ns.is_finite());
@@ -275,20 +275,20 @@ mod tests {
     #[test]
     fn the_worse_hour_of_a_link_counts_and_wrong_bytes_stay() {
         let mut known = links(&[21.4, 21.3], 890.0, 0);
-        known.follow_up(links(&[21.0, 21.2, 9.0], 900.0, 1), true);
+        known.add(links(&[21.0, 21.2, 9.0], 900.0, 1));
         known.sum_up();
         let Outcome::Links { ways } = &known else { panic!("{known:?}") };
         assert_eq!((ways[0].stores.as_slice(), ways[0].load_ns), ([21.2].as_slice(), 890.0));
-        known.follow_up(links(&[12.0], 950.0, 0), false);
-        known.follow_up(links(&[21.4], 880.0, 0), false);
+        known.follow_up(links(&[12.0], 950.0, 0));
+        known.follow_up(links(&[21.4], 880.0, 0));
         let cell = &cells(Pair { source: 0, destination: 1 }, &known)[0];
         assert_eq!((cell.store_gbps, cell.latency_ns), (Some(GbPerSecond(12.0)), Some(950.0)));
         assert_eq!(cell.verified, Verified::Corrupt);
-        // What others kept from being seen is no fault; a look that failed is.
+        // Traffic of others is no fault; a round that failed is.
         let failed = |kind| Outcome::Failed { error: HardwareError::new(kind, "why") };
-        known.follow_up(failed(ErrorKind::Hindered), false);
+        known.follow_up(failed(ErrorKind::Hindered));
         assert!(matches!(known, Outcome::Links { .. }));
-        known.follow_up(failed(ErrorKind::Other), false);
+        known.follow_up(failed(ErrorKind::Other));
         assert!(matches!(known, Outcome::Failed { .. }));
     }
 

@@ -14,7 +14,7 @@ pub const MOST_BLOCKS: usize = 288;
 pub const STORE_GROUPS: u32 = 16;
 pub const LOAD_GROUPS: u32 = 32;
 
-/// What a kernel does with the blocks of a list. The kernel has the same order.
+/// The work of a kernel on the blocks of a list. The kernel has the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockWork {
     /// Loads 128 bytes of each block so many times.

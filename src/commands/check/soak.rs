@@ -24,8 +24,8 @@ use run::worker::{Launch, Listener, Worker};
 /// Failures of a round after which it is left out: it costs its deadline each time.
 const MOST_FAILURES: u32 = 2;
 
-/// Minutes after which the journal gets what single links have shown.
-const TOLD_EVERY: usize = 60;
+/// Minutes between two entries of single links in the journal.
+const RECORDED_EVERY: usize = 60;
 /// First number of the rounds of single links. No plan has as many rounds.
 const LINKS_FROM: u32 = 1 << 30;
 
@@ -122,7 +122,7 @@ struct Soaking<'a> {
     /// Rounds of single links, which run once a minute between the others, and whether they are due.
     links: Vec<Round>,
     links_due: bool,
-    /// What they measured since it was told, by the numbers of the check.
+    /// Their outcomes since the last entry in the journal, by the numbers of the check.
     links_seen: HashMap<u32, Outcome>,
     /// Number of times in a row that a round did not run to its end.
     failures: HashMap<u32, u32>,
@@ -195,8 +195,13 @@ impl Soaking<'_> {
         }
         let minute = self.minutes.close((self.counted)());
         self.links_due = !self.links.is_empty();
-        if self.follower.recorder.soak().is_some_and(|soak| soak.minutes.len() % TOLD_EVERY == 0) {
-            self.tell_links();
+        if self
+            .follower
+            .recorder
+            .soak()
+            .is_some_and(|soak| soak.minutes.len() % RECORDED_EVERY == 0)
+        {
+            self.record_links();
         }
         self.follower.take(Event::Minute {
             minute,
@@ -219,8 +224,8 @@ impl Soaking<'_> {
         }
     }
 
-    /// Tells what single links have shown. Each minute of it would be most of a day's journal.
-    fn tell_links(&mut self) {
+    /// Writes the outcomes of single links. One for each minute would be most of a day's journal.
+    fn record_links(&mut self) {
         for (id, mut outcome) in std::mem::take(&mut self.links_seen) {
             outcome.sum_up();
             self.follower.take(Event::Outcome { id, outcome });
@@ -237,7 +242,7 @@ impl Soaking<'_> {
         }
         self.drain();
         self.close(true);
-        self.tell_links();
+        self.record_links();
         self.follower.take(Event::SoakEnded { ended, events: self.minutes.take_events() });
     }
 }
@@ -252,7 +257,7 @@ impl Listener for Soaking<'_> {
                 self.links.retain(|round| round.id != id);
             }
             match self.links_seen.entry(of_check) {
-                Entry::Occupied(known) => known.into_mut().follow_up(outcome.clone(), true),
+                Entry::Occupied(known) => known.into_mut().add(outcome.clone()),
                 Entry::Vacant(none) => drop(none.insert(outcome.clone())),
             }
             return;

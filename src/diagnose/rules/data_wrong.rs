@@ -83,7 +83,10 @@ fn of_links(evidence: &Evidence<'_>) -> Vec<Finding> {
         let Pair { source, destination } = pairs[0];
         let message = format!(
             "Bytes stored over single NVLinks between GPU {source} and GPU {destination} arrive wrong; {}",
-            names.join("; "),
+            match names.as_slice() {
+                few @ ([_] | [_, _] | [_, _, _]) => few.join("; "),
+                many => words::count(many.len(), "link"),
+            },
         );
         let plan = Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::CheckAgain])
             .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);

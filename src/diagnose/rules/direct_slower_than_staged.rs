@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     slower.retain(|compared| compared.is_below(margin));
     let mut left = pairs(&slower);
     let mut groups = Vec::new();
-    // What makes the direct copies of several pairs slow is one thing.
+    // Slow direct copies of several pairs have one cause.
     for Explained { group, .. } in peers::explained(evidence, Figures::Direct) {
         let (own, others) = left.into_iter().partition(|pair| group.pairs.contains(pair));
         left = others;

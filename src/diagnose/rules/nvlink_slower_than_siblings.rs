@@ -47,7 +47,7 @@ pub(crate) const RULE: Rule = Rule::new("nvlink-slower-than-siblings", Severity:
 /// Fewest links of a pair that are siblings: with two, nobody knows which one is slow.
 const LEAST_LINKS: usize = 3;
 
-/// What is compared.
+/// A figure by which links are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Compared {
     Stores,
@@ -166,7 +166,7 @@ fn common_end(looks: &[Look<'_>], odd: &[&Look<'_>]) -> Option<End> {
     candidates.iter().filter(is_alone).max_by_key(|(_, own)| own.len()).map(|(end, _)| *end)
 }
 
-/// Returns what is odd about links, as a part of a sentence about this many.
+/// Describes the odd figures of one link, or of many.
 fn oddness(looks: &[&Look<'_>], many: bool) -> String {
     let s = if many { "" } else { "s" };
     match (rate(looks), time(looks)) {

@@ -121,7 +121,7 @@ impl Recording {
             }
             Event::Timeline { timeline } => self.timelines.push(timeline),
             Event::Outcome { id, outcome } => match self.outcomes.entry(id) {
-                MapEntry::Occupied(known) => known.into_mut().follow_up(outcome, false),
+                MapEntry::Occupied(known) => known.into_mut().follow_up(outcome),
                 MapEntry::Vacant(none) => drop(none.insert(outcome)),
             },
             Event::Problem { problem } => self.problems.push(problem),

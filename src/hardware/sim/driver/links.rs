@@ -74,7 +74,7 @@ impl State {
                 let Some([own, far]) = self.links_of(gpu, other, *block) else { continue };
                 #[allow(clippy::cast_precision_loss, reason = "few blocks")]
                 let bytes = bytes / list.blocks.len() as f64;
-                // What one side sends the other receives.
+                // The issuing GPU sends stores, the other one sends the data of loads.
                 let way = usize::from(traffic.work != BlockWork::Store);
                 self.links.bytes.entry((gpu, own)).or_default()[way] += bytes;
                 self.links.bytes.entry((other, far)).or_default()[1 - way] += bytes;

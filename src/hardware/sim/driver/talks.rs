@@ -1,4 +1,4 @@
-//! What kernels that talk, follow pointers and use single links have left behind.
+//! Results of kernels that talk, follow pointers and use single links.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) struct Talks {
     pub hops: Map<Device, Hops>,
 }
 
-/// What single links have carried and stored.
+/// Traffic of single links, and blocks with wrong content.
 #[derive(Debug, Default)]
 pub(super) struct SingleLinks {
     pub passed: Map<Device, Vec<Passed>>,

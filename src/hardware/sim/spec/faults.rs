@@ -383,7 +383,7 @@ pub struct NvLinkFault {
     pub errors: NvLinkErrors,
     /// Only its way to this GPU is slow or late; all ways if omitted.
     pub to: Option<u32>,
-    /// Only what its GPU sends over it, or receives, is slow; both if omitted.
+    /// The slow direction; both if omitted.
     pub only: Option<LinkWay>,
     /// Share of its rate that it reaches. Copies are spread over all links, so that they wait for the slowest.
     #[serde(default = "whole_rate")]
@@ -403,9 +403,9 @@ pub struct NvLinkFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkWay {
-    /// What the GPU sends.
+    /// From the GPU.
     Sent,
-    /// What it receives.
+    /// To the GPU.
     Received,
 }
 
