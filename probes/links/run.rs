@@ -135,7 +135,7 @@ impl Bench<'_> {
         let (mut rates, mut wrong) = (vec![Vec::new(); lists.len()], vec![0; lists.len()]);
         let mut turned: Vec<usize> = (0..lists.len()).collect();
         for pass in 0..=samples.max(1) {
-            // In each pass other multiprocessors serve a link: their place decides some per cent.
+            // In each pass other multiprocessors serve a link: where a single one is decides some per cent.
             turned.rotate_left(TURN % lists.len().max(1));
             let in_turn: Vec<BlockList> = turned.iter().map(|at| lists[*at].clone()).collect();
             let times = self.times(pair, work, &in_turn, last)?;
