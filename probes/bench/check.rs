@@ -25,11 +25,6 @@ impl Check {
 
     /// Converts the counts of the check kernel to a verdict and a description.
     pub fn of(counted: &PatternCheck) -> Self {
-        Self::of_words(counted, 0)
-    }
-
-    /// Does the same where so many of the wrong words are those of the copy before the last.
-    pub(crate) fn of_words(counted: &PatternCheck, stale: u64) -> Self {
         let Some(first) = counted.first_wrong else {
             return Self::OK;
         };
@@ -42,7 +37,7 @@ impl Check {
             );
             return Self { verified: Verified::Dropped, detail: Some(detail) };
         }
-        if counted.wrong - counted.poisoned == stale {
+        if counted.wrong - counted.poisoned == counted.stale {
             let detail = format!(
                 "{wrong} of {whole} are still those of the copy before the last, the first at byte {first} of the buffer"
             );

@@ -71,7 +71,7 @@ impl Bench<'_> {
         &self,
         transfers: &[Transfer],
     ) -> Result<Vec<PatternCheck>, HardwareError> {
-        let sent = |transfer: &Transfer| Ok((transfer.to, self.sent(transfer)?.0));
+        let sent = |transfer: &Transfer| Ok((transfer.to, self.sent(transfer)?));
         let bytes = transfers.first().map_or(0, |transfer| transfer.bytes);
         let received: Vec<_> = transfers.iter().map(sent).collect::<Result<_, _>>()?;
         self.count(received, bytes)
@@ -93,27 +93,6 @@ impl Bench<'_> {
         let one = |received| self.driver.check(&[received], bytes);
         let checks: Vec<_> = received.into_iter().map(one).collect::<Result<_, _>>()?;
         Ok(checks.into_iter().flatten().collect())
-    }
-
-    /// Returns the verdict on the bytes of a flow that were compared.
-    pub(crate) fn judged(
-        &self,
-        transfer: &Transfer,
-        counted: &PatternCheck,
-    ) -> Result<Check, HardwareError> {
-        if let Some(check) = transfer.blind() {
-            return Ok(check);
-        }
-        let before = match counted.wrong > counted.poisoned {
-            true => self.sent(transfer)?.1,
-            false => None,
-        };
-        let Some(before) = before else {
-            return Ok(Check::of(counted));
-        };
-        let seen = self.count(vec![(transfer.to, before)], transfer.bytes)?;
-        let stale = seen.first().map_or(0, |seen| seen.words - seen.wrong);
-        Ok(Check::of_words(counted, stale))
     }
 
     /// Fills the source of a flow, unless it holds a pattern of so many bytes, and poisons its destination. A check that counts nothing
@@ -139,8 +118,7 @@ impl Bench<'_> {
             return Ok(None);
         }
         let counted = self.compare(&[*transfer])?;
-        let judged = |counted: &PatternCheck| self.judged(transfer, counted);
-        counted.first().map(judged).transpose()
+        Ok(counted.first().map(|counted| transfer.judged(counted)))
     }
 
     /// Waits for the kernels that fill or poison these buffers.
@@ -154,6 +132,11 @@ impl Bench<'_> {
 }
 
 impl Transfer {
+    /// Returns the verdict on the bytes of a flow that were compared.
+    pub(crate) fn judged(&self, counted: &PatternCheck) -> Check {
+        self.blind().unwrap_or_else(|| Check::of(counted))
+    }
+
     /// Returns a check without a result if the check did not see the poison.
     fn blind(&self) -> Option<Check> {
         let poisoned = self.poisoned.filter(|poisoned| poisoned.poisoned != poisoned.words)?;
@@ -233,6 +216,7 @@ mod tests {
             rows: 1,
             copies: 4,
             counted: false,
+            compared_ms: 0,
         });
         right(bench.run_one(&round(load, &[(0, 1), (3, 1)], 108)));
     }
@@ -243,6 +227,7 @@ mod tests {
             wrong,
             poisoned,
             first_wrong: (wrong > 0).then_some(64),
+            ..PatternCheck::NONE
         })
     }
 

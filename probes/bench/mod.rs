@@ -3,6 +3,7 @@
 mod around;
 pub(crate) mod at_once;
 pub(crate) mod check;
+pub(crate) mod compared;
 mod contents;
 pub(crate) mod following;
 mod gates;
@@ -63,7 +64,7 @@ pub struct Bench<'a> {
     facts: DriverFacts,
     /// Ordered pairs whose first device can access the second's memory now.
     enabled: RefCell<Set<(Device, Device)>>,
-    events: RefCell<Map<Device, Vec<Event>>>,
+    events: RefCell<Map<(Device, bool), Vec<Event>>>,
     /// Further streams of a device, by kind, beside those of its open_gpu.
     streams: RefCell<Map<(Device, StreamKind), Vec<Stream>>>,
     /// Time of the last opening of the gates, on the clock of [`Driver::now`].
@@ -83,6 +84,8 @@ pub struct Bench<'a> {
     pub(crate) blocks: RefCell<BlockMap>,
     pub(crate) at_once: RefCell<AtOnce>,
     pub(crate) following: Following,
+    /// What comparing every copy costs the flows of a round of hours, by the round's number, per cent.
+    pub(crate) slowed: RefCell<Map<u32, Vec<Option<f64>>>>,
     /// Buffers of the host that this run keeps.
     pub(crate) kept: RefCell<Vec<Buffer>>,
     /// Bytes of the host's memory that are taken.
@@ -135,6 +138,7 @@ impl<'a> Bench<'a> {
             blocks: RefCell::default(),
             at_once: RefCell::default(),
             following: Following::default(),
+            slowed: RefCell::default(),
             kept: RefCell::default(),
             taken: Cell::default(),
         };
@@ -219,7 +223,7 @@ impl<'a> Bench<'a> {
             receive,
             side: self.driver.create_stream(device, StreamKind::Side)?,
             gate,
-            opened: self.driver.create_event(device)?,
+            opened: self.driver.create_event(device, true)?,
         })
     }
 
@@ -267,10 +271,29 @@ impl<'a> Bench<'a> {
 
     /// Returns events of a device, created once and reused in later rounds.
     pub(crate) fn events(&self, device: Device, count: usize) -> Result<Vec<Event>, HardwareError> {
+        self.events_of(device, true, count)
+    }
+
+    /// Returns a pair of events of a device that only keep order.
+    pub(crate) fn order_events(
+        &self,
+        device: Device,
+        place: usize,
+    ) -> Result<[Event; 2], HardwareError> {
+        let events = self.events_of(device, false, 2 * place + 2)?;
+        Ok([events[2 * place], events[2 * place + 1]])
+    }
+
+    fn events_of(
+        &self,
+        device: Device,
+        timed: bool,
+        count: usize,
+    ) -> Result<Vec<Event>, HardwareError> {
         let mut events = self.events.borrow_mut();
-        let events = events.entry(device).or_default();
+        let events = events.entry((device, timed)).or_default();
         while events.len() < count {
-            events.push(self.driver.create_event(device)?);
+            events.push(self.driver.create_event(device, timed)?);
         }
         Ok(events[..count].to_vec())
     }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use crate::bench::row::{Row, Span};
 use crate::bench::transfer::Transfer;
 use crate::bench::{Bench, Origin};
-use hardware::{Device, Event, HardwareError};
+use hardware::{ComparedCopies, Device, Event, HardwareError};
 use model::units::MIB;
 
 /// Bytes of the copy before a row's first event.
@@ -287,24 +287,31 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Enqueues the copies of all rows in parts, one of each flow at a time.
+    /// Enqueues the copies of all rows in parts, one of each flow at a time. Those that are compared follow the others: their
+    /// calls wait when a stream is full.
     fn enqueue_steadily(&self, rows: &[Enqueued<'_>]) -> Result<(), HardwareError> {
+        rows.iter().try_for_each(|row| self.driver.record(row.marks[0], row.transfer.stream))?;
         for part in 0..PARTS {
-            for Enqueued { transfer, marks, .. } in rows {
+            let mut compared = Vec::new();
+            for Enqueued { transfer, .. } in rows {
                 let upto = |part: u32| {
                     let copies = u64::from(transfer.copies) * u64::from(part) / u64::from(PARTS);
                     u32::try_from(copies).unwrap_or(u32::MAX)
                 };
-                if part == 0 {
-                    self.driver.record(marks[0], transfer.stream)?;
+                let (first, copies) = (upto(part), upto(part + 1) - upto(part));
+                if copies == 0 {
+                    continue;
                 }
-                let copies = upto(part + 1) - upto(part);
-                if copies > 0 {
-                    let Transfer { engine, stream, to, bytes, .. } = **transfer;
-                    let sources = self.sources(transfer, bytes, copies)?;
-                    self.driver.copy_in_turn(engine, stream, to, sources, bytes, copies)?;
+                match transfer.compared_copies {
+                    Some(all) => compared.push(ComparedCopies { first, copies, ..all }),
+                    None => {
+                        let Transfer { engine, stream, to, bytes, .. } = **transfer;
+                        let sources = self.sources(transfer, bytes, copies)?;
+                        self.driver.copy_in_turn(engine, stream, to, sources, bytes, copies)?;
+                    }
                 }
             }
+            self.driver.copy_compared(&compared)?;
         }
         rows.iter().try_for_each(|row| self.driver.record(row.end(), row.transfer.stream))
     }

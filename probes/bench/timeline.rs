@@ -234,7 +234,8 @@ impl Bench<'_> {
         }
         let device = self.open_gpu(gpu)?.device;
         let stream = self.stream(gpu, StreamKind::Side)?;
-        let [zero, mark] = [self.driver.create_event(device)?, self.driver.create_event(device)?];
+        let [zero, mark] =
+            [self.driver.create_event(device, true)?, self.driver.create_event(device, true)?];
         self.driver.record(zero, stream)?;
         self.driver.synchronize_event(zero)?;
         let clock = GpuClock { stream, zero, zero_ns: self.now_ns(), mark, mark_ns: 0.0 };

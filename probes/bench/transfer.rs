@@ -3,7 +3,9 @@
 use crate::Row;
 use crate::bench::Bench;
 use hardware::pattern::TURN_BYTES;
-use hardware::{Buffer, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream};
+use hardware::{
+    Buffer, ComparedCopies, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream,
+};
 use model::flow::{Endpoint, Flow};
 use model::placement::Engine;
 
@@ -13,6 +15,10 @@ pub(crate) struct Transfer {
     pub(crate) flow: Flow,
     pub(crate) from: Buffer,
     pub(crate) to: Buffer,
+    /// Room for another copy at the destination.
+    pub(crate) spare: Option<Buffer>,
+    /// The copies as they are compared, if each is.
+    pub(crate) compared_copies: Option<ComparedCopies>,
     pub(crate) engine: Engine,
     /// NVML index of the GPU that issues the copies.
     pub(crate) issuer: u32,
@@ -107,6 +113,8 @@ impl Bench<'_> {
             flow,
             from: buffer(flow.from, true)?,
             to: buffer(flow.to, false)?,
+            spare: None,
+            compared_copies: None,
             engine,
             issuer,
             stream: Stream::default_of(device),
@@ -121,7 +129,11 @@ impl Bench<'_> {
 
     /// Returns the source of a copy that follows so many others, and the part of the pattern that it holds. A source that
     /// the copies fill has one part only.
-    fn turn(&self, transfer: &Transfer, before: u32) -> Result<(Buffer, u64), HardwareError> {
+    pub(crate) fn turn(
+        &self,
+        transfer: &Transfer,
+        before: u32,
+    ) -> Result<(Buffer, u64), HardwareError> {
         let Transfer { from, compared, .. } = *transfer;
         if before.is_multiple_of(2) || compared.saturating_add(TURN_BYTES) > from.bytes {
             return Ok((from, 0));
@@ -130,17 +142,14 @@ impl Bench<'_> {
         Ok((part, TURN_BYTES / 8))
     }
 
-    /// Returns what the destination holds if the last copy arrived, and what if only the one before did.
-    pub(crate) fn sent(&self, transfer: &Transfer) -> Result<(Sent, Option<Sent>), HardwareError> {
+    /// Returns what the destination holds if the last copy arrived.
+    pub(crate) fn sent(&self, transfer: &Transfer) -> Result<Sent, HardwareError> {
         let seed = self.seed_in(transfer.from).unwrap_or_default();
         let arrived = self.copies_to(transfer.to);
-        let of = |copy: u32| {
-            let (_, from) = self.turn(transfer, copy)?;
-            Ok::<_, HardwareError>(Sent { seed, from })
-        };
-        let last = of(arrived.saturating_sub(1))?;
-        let before = arrived.checked_sub(2).map(of).transpose()?;
-        Ok((last, before.filter(|before| *before != last)))
+        let of = |copy: u32| self.turn(transfer, copy).map(|(_, from)| from);
+        let from = of(arrived.saturating_sub(1))?;
+        let before = arrived.checked_sub(2).map_or(Ok(from), of)?;
+        Ok(Sent { seed, from, before })
     }
 
     fn copies_to(&self, to: Buffer) -> u32 {

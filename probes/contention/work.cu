@@ -1,30 +1,33 @@
 // Kernels that compete with a copy, as those of programs do: for the GPU's memory, or for power and the SMs.
 
+#include "clock.cuh"
+
 // One step of a matrix product on a warp's own registers, of the largest shape that every GPU of the architecture has
 // (PTX ISA, "mma": m16n8k16 from sm_80 on, m16n8k8 from sm_75 on). Older GPUs multiply without matrix units.
-static __device__ __forceinline__ void multiply(float (&sum)[4], unsigned int value) {
+static __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned int (&halves)[8], unsigned int at) {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                  "{%0,%1,%2,%3};"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(value));
+                 : "r"(halves[at % 8]), "r"(halves[(at + 1) % 8]), "r"(halves[(at + 2) % 8]), "r"(halves[(at + 3) % 8]),
+                   "r"(halves[(at + 4) % 8]), "r"(halves[(at + 5) % 8]));
 #elif __CUDA_ARCH__ >= 750
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4}, {%4}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(value));
+                 : "r"(halves[at % 8]), "r"(halves[(at + 1) % 8]), "r"(halves[(at + 2) % 8]));
 #else
     for (unsigned int i = 0; i < 4; ++i) {
-        sum[i] = sum[i] * 0.5f + __uint_as_float(value);
+        sum[i] = sum[i] * 0.5f + __uint_as_float(halves[(at + i) % 8]);
     }
 #endif
 }
 
 /// Reads `vectors` units of 16 bytes in so many rounds and writes nothing. With none, multiplies matrices in as many rounds,
-/// without memory. `rounds` is below 2^32 - 1.
+/// without memory; ends after `limit_ns` if that is sooner and not 0. `rounds` is below 2^32 - 1.
 ///
 /// Right for any grid and any block of one dimension. `memory` is 16-byte aligned.
 extern "C" __global__ void __launch_bounds__(256)
-peerscope_work(uint4* memory, unsigned long long vectors, unsigned int rounds) {
+peerscope_work(uint4* memory, unsigned long long vectors, unsigned int rounds, unsigned long long limit_ns) {
     // See copy.cu. What is read is only summed.
     constexpr unsigned int LOADS = 8;
     // Products that do not wait for each other.
@@ -32,12 +35,22 @@ peerscope_work(uint4* memory, unsigned long long vectors, unsigned int rounds) {
 
     unsigned int sum = 0;
     if (vectors == 0) {
+        const unsigned long long start = nanoseconds();
         float sums[PRODUCTS][4] = {};
+        // Halves between 0.5 and 1 whose signs and bits differ: products of ones draw half as much power (2 x H200: 327 and 689 W).
+        unsigned int halves[8];
+#pragma unroll
+        for (unsigned int i = 0; i < 8; ++i) {
+            halves[i] = ((unsigned int)pattern(blockIdx.x, 8 * threadIdx.x + i) & 0x83FF83FFu) | 0x38003800u;
+        }
         for (unsigned int round = 0; round < rounds; ++round) {
 #pragma unroll
             for (unsigned int i = 0; i < PRODUCTS; ++i) {
-                // Ones, as halves.
-                multiply(sums[i], 0x3C003C00u);
+                multiply(sums[i], halves, i);
+            }
+            // The clock is read rarely: reading it takes time too.
+            if (round % 64 == 63 && limit_ns != 0 && nanoseconds() - start >= limit_ns) {
+                break;
             }
         }
 #pragma unroll

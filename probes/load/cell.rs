@@ -27,6 +27,12 @@ pub struct LoadFlow {
     /// The same share on a healthy machine of this kind.
     #[serde(default)]
     pub healthy_gbps: Option<GbPerSecond>,
+    /// Bytes of further copies, of which each was compared. Left out if none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared_bytes: Option<Bytes>,
+    /// Rate of these copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared_gbps: Option<GbPerSecond>,
     /// Result of checking its bytes. Null if nothing was copied, and in reports that record it only for the whole
     /// pattern.
     #[serde(default)]
@@ -46,6 +52,8 @@ impl LoadFlow {
             achieved_gbps: None,
             expected_gbps: None,
             healthy_gbps: None,
+            compared_bytes: None,
+            compared_gbps: None,
             verified: None,
             verification_detail: None,
         }

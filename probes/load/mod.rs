@@ -20,6 +20,14 @@ pub struct Load {
     pub copies: u32,
     /// True if counters are read before and after it.
     pub counted: bool,
+    /// Time in which every copy is compared, milliseconds.
+    #[serde(default)]
+    pub compared_ms: u32,
+}
+
+/// Returns the places for copies of a flow at its destination: two, if each is compared while the next is written.
+const fn places(compared_ms: u32) -> u64 {
+    if compared_ms > 0 { 2 } else { 1 }
 }
 
 impl Probe for Load {
@@ -35,7 +43,7 @@ impl Probe for Load {
     }
 
     fn run(&self, bench: &Bench<'_>, round: &Round) -> Result<Outcome, HardwareError> {
-        bench.load(round, self.rows, self.copies)
+        bench.load(round, *self)
     }
 
     fn cells(&self, round: &Round, outcome: &Outcome, into: &mut Assembly<'_>) {

@@ -36,6 +36,9 @@ pub struct Parameters {
     /// Copies of the slowest flow in each row, at most: as few as 2 beside flows that are far faster. The first copy is not counted.
     #[serde(default = "four")]
     pub copies: u32,
+    /// Time of each pattern in which every copy is compared, milliseconds.
+    #[serde(default)]
+    pub compared_ms: u32,
     /// True for all patterns. Otherwise only permutations, all into one GPU, and two through one hop.
     #[serde(default)]
     pub everything: bool,
@@ -67,13 +70,15 @@ pub(crate) fn round(
     (id, slot): (u32, u32),
 ) -> Option<Round> {
     let Planned { pattern, of, flows, counted } = planned;
-    let Parameters { rows, copies, .. } = request.profile.load;
+    let Parameters { rows, copies, compared_ms, .. } = request.profile.load;
+    // Counters are compared with the bytes of few copies.
+    let compared_ms = if counted { 0 } else { compared_ms };
     let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
-    let mut bytes = bytes(request, &flows)?;
+    let mut bytes = bytes(request, &flows, super::places(compared_ms))?;
     if counted {
         (copies, bytes) = countable(&flows, rows, copies, bytes);
     }
-    let action = super::Load { pattern, rows, copies, counted };
+    let action = super::Load { pattern, rows, copies, counted, compared_ms };
     let task = Task::new(Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(bytes), action);
     let deadline = request.deadline.unwrap_or_else(|| task.deadline(&flows, request.topology));
     Some(Round { id, slot, flows, task, deadline, timeline: false, name: of })
@@ -103,16 +108,16 @@ fn countable(flows: &[Flow], rows: u32, copies: u32, Bytes(bytes): Bytes) -> (u3
     (copies, Bytes(bytes.min(most / u64::from(all) / MIB * MIB)))
 }
 
-/// Returns the bytes of a copy, such that the buffer of every GPU has an area for each flow into it. Returns `None`
+/// Returns the bytes of a copy, such that the buffer of every GPU has so many places for each flow into it. Returns `None`
 /// if they would be too few.
-pub(crate) fn bytes(request: &Request<'_>, flows: &[Flow]) -> Option<Bytes> {
+pub(crate) fn bytes(request: &Request<'_>, flows: &[Flow], places: u64) -> Option<Bytes> {
     let gpus: BTreeSet<u32> =
         flows.iter().flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
     let devices = request.driver.devices.iter().filter(|device| gpus.contains(&device.index));
     let buffer =
         devices.filter_map(|device| device.budget_bytes).map(|budget| budget.0 / 2).min()?;
     let (into, out_of) = most_at_one_end(flows);
-    let area = buffer / into / AREA_STEP * AREA_STEP;
+    let area = buffer / (into * places) / AREA_STEP * AREA_STEP;
     if area == 0 {
         return None;
     }

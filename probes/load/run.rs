@@ -7,6 +7,7 @@
 //! times.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
 use crate::bench::check::Check;
+use crate::bench::compared::copies_for;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::{count, no_samples, without_figures};
@@ -36,6 +38,9 @@ pub struct LoadTimes {
     pub checks: Vec<Option<Check>>,
     /// Total bytes that each flow has copied.
     pub copied: Vec<u64>,
+    /// Bytes of the copies of which each was compared, and their rate, GB/s; none for flows that were not compared so.
+    #[serde(default)]
+    pub compared: Vec<Option<(u64, f64)>>,
 }
 
 /// Largest number of copies of one flow in a row. Behind a shut gate a stream of an H200 takes 510 copies with an event each,
@@ -49,14 +54,11 @@ const MORE_TRIALS: u32 = 4;
 
 impl Bench<'_> {
     /// Runs a load pattern.
-    pub(crate) fn load(
-        &self,
-        round: &Round,
-        rows: u32,
-        copies: u32,
-    ) -> Result<Outcome, HardwareError> {
+    pub(crate) fn load(&self, round: &Round, load: super::Load) -> Result<Outcome, HardwareError> {
+        let super::Load { rows, copies, compared_ms, .. } = load;
         self.reach_all(&round.flows)?;
-        let mut transfers = self.load_transfers(round, round.task.setup.engine)?;
+        let mut transfers =
+            self.load_transfers(round, round.task.setup.engine, super::places(compared_ms))?;
         for transfer in &mut transfers {
             self.prepare(transfer)?;
         }
@@ -65,8 +67,45 @@ impl Bench<'_> {
         let samples = samples.into_iter().map(|(sample, _)| sample).collect();
         let checks =
             transfers.iter().map(|transfer| self.arrived(transfer)).collect::<Result<_, _>>()?;
-        let load = Box::new(LoadTimes { samples, checks, copied });
+        let mut load = Box::new(LoadTimes { samples, checks, copied, compared: Vec::new() });
+        if compared_ms > 0 {
+            self.compare_every(
+                &mut transfers,
+                Duration::from_millis(compared_ms.into()),
+                &mut load,
+            )?;
+        }
         Ok(Outcome::Load { load })
+    }
+
+    /// Copies all flows for about this time at the rates that they had, and compares every copy.
+    fn compare_every(
+        &self,
+        transfers: &mut [Transfer],
+        time: Duration,
+        load: &mut LoadTimes,
+    ) -> Result<(), HardwareError> {
+        let rates = load.samples.last().map_or(&[][..], |sample| &sample.flows_gbps);
+        #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+        let each_ns: Vec<f64> =
+            transfers.iter().zip(rates).map(|(of, gbps)| of.bytes as f64 / gbps).collect();
+        copies_for(transfers, time, &each_ns);
+        self.compare_all(transfers)?;
+        let timed = self.row(transfers, Timing::STEADY)?;
+        for (at, (transfer, timed)) in transfers.iter().zip(timed).enumerate() {
+            load.copied[at] += timed.copied;
+            let bytes = transfer.bytes.saturating_mul(u64::from(transfer.copies));
+            let counted = self.compared_check(transfer, bytes)?;
+            let gbps = timed.spans.first().map(|span| GbPerSecond::of(bytes, span.length_ns()));
+            load.compared.push(counted.and(gbps).map(|gbps| (bytes, gbps.0)));
+            if let (Some(counted), Some(Some(check))) = (counted, load.checks.get_mut(at))
+                && !check.verified.is_wrong()
+                && counted.wrong > 0
+            {
+                *check = Check::of(&counted);
+            }
+        }
+        Ok(())
     }
 
     /// Times rows of flows, of which the time while all of them run counts. The slowest flow has at most this many copies
@@ -122,11 +161,13 @@ impl Bench<'_> {
         }
     }
 
-    /// Returns copies of each flow, with a stream and an area of the destination of its own.
+    /// Returns copies of each flow, with a stream and an area of the destination of its own, twice as large if all copies are to
+    /// be compared.
     pub(crate) fn load_transfers(
         &self,
         round: &Round,
         mover: Mover,
+        places: u64,
     ) -> Result<Vec<Transfer>, HardwareError> {
         let Bytes(bytes) = round.task.setup.bytes;
         let (mut issued, mut areas) = (BTreeMap::<u32, usize>::new(), BTreeMap::<u32, u64>::new());
@@ -135,9 +176,13 @@ impl Bench<'_> {
             let mut transfer = self.transfer(*flow, mover, bytes, &transfers)?;
             if let Endpoint::Gpu(gpu) = flow.to {
                 let number = areas.entry(gpu).or_default();
-                let offset = *number * bytes.next_multiple_of(AREA_STEP);
+                let whole = transfer.to;
+                let place = |number| {
+                    self.driver.part(whole, number * bytes.next_multiple_of(AREA_STEP), bytes)
+                };
+                transfer.to = place(*number * places)?;
+                transfer.spare = (places > 1).then(|| place(*number * places + 1)).transpose()?;
                 *number += 1;
-                transfer.to = self.driver.part(transfer.to, offset, bytes)?;
             }
             let number = issued.entry(transfer.issuer).or_default();
             transfer.stream = self.streams(transfer.stream.device, *number + 1)?[*number];
@@ -238,10 +283,13 @@ pub(crate) fn cell(round: &Round, pattern: Pattern, outcome: &Outcome) -> LoadPa
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
     let checks: Vec<Check> =
         load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
+    let compared = |at: usize| load.compared.get(at).copied().flatten();
     let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
         let check = checks.get(at);
         LoadFlow {
             achieved_gbps: Some(GbPerSecond(*rate)),
+            compared_bytes: compared(at).map(|(bytes, _)| Bytes(bytes)),
+            compared_gbps: compared(at).map(|(_, gbps)| GbPerSecond(gbps)),
             verified: check.map(|check| check.verified),
             verification_detail: check.and_then(|check| check.detail.clone()),
             ..LoadFlow::of(*flow)

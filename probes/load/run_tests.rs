@@ -35,8 +35,13 @@ impl Machine {
         let select = |index: u32| Selection::of(driver.as_ref(), index);
         let selections: Vec<_> = gpus.into_iter().map(select).collect();
         let bench = Bench::open(driver.as_ref(), &selections, Bytes(1024 * MIB));
-        let action =
-            Action::Load(crate::load::Load { pattern, rows: 2, copies: 4, counted: false });
+        let action = Action::Load(crate::load::Load {
+            pattern,
+            rows: 2,
+            copies: 4,
+            counted: false,
+            compared_ms: 0,
+        });
         let task = Task {
             setup: Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(Bytes(mib * MIB)),
             action,

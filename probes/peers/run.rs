@@ -79,7 +79,7 @@ impl Bench<'_> {
         if checked {
             let counted = self.compare(&transfers)?;
             for ((row, transfer), counted) in found.iter_mut().zip(&transfers).zip(&counted) {
-                row.check = Some(self.judged(transfer, counted)?);
+                row.check = Some(transfer.judged(counted));
             }
         }
         self.small_rows(&transfers, setup, &mut found)?;

@@ -74,7 +74,7 @@ impl Bench<'_> {
         }
         let counted = self.count_slices(&transfers, slices.joined())?;
         let checks = transfers.iter().zip(&counted);
-        checks.map(|(transfer, counted)| self.judged(transfer, counted)).collect()
+        Ok(checks.map(|(transfer, counted)| transfer.judged(counted)).collect())
     }
 
     /// Compares these slices of each flow with what was sent.
@@ -87,7 +87,7 @@ impl Bench<'_> {
         for Slice { at, bytes } in slices.each() {
             let received = |transfer: &Transfer| {
                 let seed = self.seed_in(transfer.from).unwrap_or_default();
-                let sent = Sent { seed, from: at / 8 };
+                let sent = Sent { seed, from: at / 8, before: at / 8 };
                 Ok((self.driver.part(transfer.to, at, bytes)?, sent))
             };
             let received: Result<Vec<_>, HardwareError> = transfers.iter().map(received).collect();

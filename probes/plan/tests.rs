@@ -374,6 +374,7 @@ fn a_deadline_grows_with_the_bytes_or_is_as_asked() {
             rows: 1,
             copies: 1,
             counted: false,
+            compared_ms: 0,
         }),
         ..task(50_000_000)
     };

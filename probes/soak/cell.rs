@@ -1,5 +1,7 @@
 //! Hours under load: what each minute showed, and what happened when.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::flow::{Endpoint, Flow};
@@ -115,6 +117,17 @@ pub struct MinuteOfGpu {
     pub temperature_c: Option<f64>,
     /// Highest temperature, degrees Celsius.
     pub temperature_max_c: Option<u32>,
+    /// Mean temperature of the memory, degrees Celsius. Left out if not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_temperature_c: Option<f64>,
+    /// Mean power, and its limit, watts. Left out if not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_w: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_limit_w: Option<f64>,
+    /// Nanoseconds in which a reason held the clocks back, by NVML's names. Left out if none did, or the driver does not count.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_ns: BTreeMap<String, u64>,
     /// Mean clock of the multiprocessors, MHz.
     pub sm_clock_mhz: Option<f64>,
     /// Mean clock of the memory, MHz.
@@ -156,9 +169,13 @@ pub struct MinuteOfPath {
     pub bytes: u64,
     /// Bytes compared at the destination.
     pub verified_bytes: u64,
-    /// Bursts whose bytes were wrong.
-    #[serde(default, skip_serializing_if = "is_zero_count")]
-    pub wrong: u32,
+    /// Compared copies whose bytes were wrong.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wrong: u64,
+    /// What comparing every copy costs its rate, per cent. Above 2, and without a value, only the last copy of each burst is
+    /// compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowed_percent: Option<f64>,
 }
 
 /// Something that happened, and when.
@@ -378,11 +395,6 @@ pub fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_zero_count(count: &u32) -> bool {
     *count == 0
 }
 

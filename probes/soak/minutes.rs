@@ -64,7 +64,8 @@ struct Rates {
     gbps: Vec<f64>,
     bytes: u64,
     compared: u64,
-    wrong: u32,
+    wrong: u64,
+    slowed: Option<f64>,
 }
 
 impl Minutes {
@@ -159,6 +160,7 @@ impl Minutes {
                     rates.bytes = rates.bytes.saturating_add(figures.copied);
                     rates.compared = rates.compared.saturating_add(figures.compared);
                     rates.wrong += figures.wrong;
+                    rates.slowed = figures.slowed_percent.map(hundredths);
                     copied.push((*flow, figures.copied));
                     if figures.wrong > 0 {
                         let detail = figures.detail.as_deref().unwrap_or("bytes are wrong");
@@ -201,6 +203,7 @@ impl Minutes {
             own.hottest = own.hottest.max(sample.temperature_c);
             own.sm_clock.add(sample.sm_clock_mhz);
             own.memory_clock.add(sample.memory_clock_mhz);
+            sample.power.iter().for_each(|power| own.draws(power));
             count(&mut own.replays, sample.replays);
             count(&mut own.memory_errors, sample.ecc_uncorrected);
             let mut events = Vec::new();
@@ -253,6 +256,7 @@ impl Minutes {
                 bytes: rates.bytes,
                 verified_bytes: rates.compared,
                 wrong: rates.wrong,
+                slowed_percent: rates.slowed,
             })
         });
         let paths = paths.collect();
@@ -336,6 +340,7 @@ impl Minutes {
             Readings {
                 replays: last(own.replays),
                 memory_errors: last(own.memory_errors),
+                held: own.held.map(last),
                 ..Readings::default()
             },
         );
@@ -343,6 +348,10 @@ impl Minutes {
             gpu,
             temperature_c: own.temperature.mean(),
             temperature_max_c: own.hottest,
+            memory_temperature_c: own.memory_temperature.mean(),
+            power_w: own.power.mean().map(|milliwatts| tenths(milliwatts / 1e3)),
+            power_limit_w: own.power_limit.map(|milliwatts| f64::from(milliwatts) / 1e3),
+            held_ns: own.held_ns(),
             sm_clock_mhz: own.sm_clock.mean(),
             memory_clock_mhz: own.memory_clock.mean(),
             throttle_reasons: own.throttle_reasons,

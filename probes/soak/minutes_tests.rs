@@ -28,8 +28,9 @@ fn round() -> Round {
     }
 }
 
-fn soak(gbps: [f64; 2], wrong: u32) -> Outcome {
+fn soak(gbps: [f64; 2], wrong: u64) -> Outcome {
     let flow = |wrong| SoakFlow {
+        slowed_percent: None,
         gbps: gbps.to_vec(),
         copied: 1000,
         compared: 100,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::load::patterns::for_hours;
 use crate::load::plan::bytes;
+use crate::soak::run::PLACES;
 use crate::{DEADLINE_BASE, Request, Round, Task};
 use model::flow::{Flow, Setup};
 use model::load::Pattern;
@@ -44,7 +45,7 @@ pub fn soak(request: &Request<'_>, length: Duration) -> Vec<Round> {
     let rounds = planned.into_iter().zip(0_u32..);
     rounds
         .filter_map(|((pattern, of, flows), number)| {
-            let mut setup = Setup::REFERENCE.with_bytes(bytes(request, &flows)?);
+            let mut setup = Setup::REFERENCE.with_bytes(bytes(request, &flows, PLACES)?);
             if pattern.is_none() {
                 setup.engine = Engine::Kernel;
             }

@@ -1,5 +1,6 @@
-//! Copies flows at once for a time. Their number follows from a first row, so that all flows last about as long; the bytes are
-//! compared after each burst. Meanwhile a kernel keeps the multiprocessors of each GPU busy.
+//! Copies flows at once for a time. Their number follows from a first row, so that all flows last about as long. The bytes of
+//! every copy are compared where that does not slow the copies, otherwise those of the last copy of each burst. Meanwhile a kernel
+//! heats each GPU.
 
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
+use crate::bench::check::Check;
+use crate::bench::compared::{MOST_SLOWED_PERCENT, copies_for};
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::load::plan::TRIAL_COPIES;
@@ -15,8 +18,8 @@ use hardware::HardwareError;
 use model::placement::Engine;
 use model::units::GbPerSecond;
 
-/// Most copies of a flow in a burst, far more than a burst of seconds has.
-const MOST_COPIES: f64 = 1e6;
+/// Places at the destination for each flow, so that one is compared while the other is written.
+pub(crate) const PLACES: u64 = 2;
 
 /// Figures of a round of a soak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,9 +37,12 @@ pub struct SoakFlow {
     pub copied: u64,
     /// Bytes compared.
     pub compared: u64,
-    /// Bursts whose bytes were wrong, and what was wrong first.
-    pub wrong: u32,
+    /// Compared copies whose bytes were wrong, and what was wrong first.
+    pub wrong: u64,
     pub detail: Option<String>,
+    /// What comparing every copy costs, per cent. Above 2, and without a value, only the last copy of each burst is compared.
+    #[serde(default)]
+    pub slowed_percent: Option<f64>,
 }
 
 impl Bench<'_> {
@@ -48,7 +54,7 @@ impl Bench<'_> {
         bursts: u32,
     ) -> Result<Outcome, HardwareError> {
         self.reach_all(&round.flows)?;
-        let mut transfers = self.load_transfers(round, round.task.setup.engine)?;
+        let mut transfers = self.load_transfers(round, round.task.setup.engine, PLACES)?;
         let mut flows = vec![SoakFlow::default(); transfers.len()];
         for transfer in &mut transfers {
             self.prepare(transfer)?;
@@ -61,12 +67,23 @@ impl Bench<'_> {
         }
         let mut each_ns: Vec<f64> =
             trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
+        self.compare_all(&mut transfers)?;
+        let known = self.slowed.borrow().get(&round.id).cloned();
+        let slowed = match known {
+            Some(slowed) => slowed,
+            None => self.slowed_by_comparing(&mut transfers, &each_ns)?,
+        };
+        for ((transfer, flow), slowed) in transfers.iter_mut().zip(&mut flows).zip(&slowed) {
+            flow.slowed_percent = *slowed;
+            if slowed.is_none_or(|percent| percent > MOST_SLOWED_PERCENT) {
+                transfer.compared_copies = None;
+            }
+        }
+        self.slowed.borrow_mut().insert(round.id, slowed);
         let burst = time / bursts.max(1);
-        for number in 0..bursts.max(1) {
-            if number > 0 {
-                for transfer in &mut transfers {
-                    self.prepare(transfer)?;
-                }
+        for _ in 0..bursts.max(1) {
+            for transfer in transfers.iter_mut().filter(|of| of.compared_copies.is_none()) {
+                self.prepare(transfer)?;
             }
             self.burst(&mut transfers, burst, &mut each_ns, &mut flows)?;
         }
@@ -81,9 +98,7 @@ impl Bench<'_> {
         each_ns: &mut [f64],
         flows: &mut [SoakFlow],
     ) -> Result<(), HardwareError> {
-        for (transfer, ns) in transfers.iter_mut().zip(&*each_ns) {
-            transfer.copies = copies_in(time, *ns);
-        }
+        copies_for(transfers, time, each_ns);
         let heated = self.heat(transfers, time)?;
         let timed = self.row(transfers, Timing::STEADY)?;
         for gpu in heated {
@@ -99,6 +114,12 @@ impl Bench<'_> {
                 flow.gbps.push(GbPerSecond::of(bytes, span.length_ns()).0);
             }
             flow.copied = flow.copied.saturating_add(timed.copied);
+            if let Some(check) = self.compared_check(transfer, bytes)? {
+                flow.wrong += check.copies;
+                flow.detail = flow.detail.take().or(Check::of(&check).detail);
+                flow.compared = flow.compared.saturating_add(bytes);
+                continue;
+            }
             let Some(check) = self.arrived(transfer)? else {
                 continue;
             };
@@ -113,7 +134,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Keeps the multiprocessors of the GPUs of these copies busy for this time, if their kernels do not copy already.
+    /// Heats the GPUs of these copies for this time, if their kernels do not copy already.
     /// Returns the GPUs.
     fn heat(&self, transfers: &[Transfer], time: Duration) -> Result<Vec<u32>, HardwareError> {
         let mut gpus: Vec<u32> = transfers
@@ -130,22 +151,11 @@ impl Bench<'_> {
             // Behind those of the copies.
             let streams = self.streams(device, transfers.len() + 1)?;
             if let Some(last) = streams.last() {
-                self.driver.spin(*last, time)?;
+                self.driver.heat(*last, time)?;
             }
         }
         Ok(gpus)
     }
-}
-
-/// Returns the copies that fit into a time, one at least.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a clamped, positive count"
-)]
-fn copies_in(time: Duration, each_ns: f64) -> u32 {
-    let fit = time.as_secs_f64() * 1e9 / each_ns.max(1.0);
-    fit.clamp(1.0, MOST_COPIES) as u32
 }
 
 #[cfg(test)]
@@ -159,7 +169,7 @@ mod tests {
     use sim::spec::{CopyFault, PairFault, Pairs};
 
     /// Returns the bursts with wrong bytes in a number of rounds between two GPUs.
-    fn wrong(every: u32, rounds: u32) -> u32 {
+    fn wrong(every: u32, rounds: u32) -> u64 {
         let mut spec = sim::builtin::get("h200x2").unwrap();
         let fault = PairFault::new(Pairs::Ordered(0, 1), CopyFault::LostLine { every });
         spec.faults.pairs.push(fault);

@@ -18,6 +18,7 @@ fn round(flows: Vec<Flow>) -> Round {
         rows: 1,
         copies: 4,
         counted: true,
+        compared_ms: 0,
     });
     let task = Task { setup: Setup::REFERENCE, action };
     Round {
@@ -41,8 +42,12 @@ fn counted(spec: MachineSpec, flows: Vec<Flow>) -> Vec<Counted> {
     let telemetry = sim::telemetry(spec);
     let snapshot =
         run::discover::discover(Arc::clone(&telemetry), SlowFact::ALL, Duration::from_secs(60));
-    let load =
-        LoadTimes { samples: Vec::new(), checks: Vec::new(), copied: vec![SENT; flows.len()] };
+    let load = LoadTimes {
+        samples: Vec::new(),
+        checks: Vec::new(),
+        copied: vec![SENT; flows.len()],
+        compared: Vec::new(),
+    };
     let round = round(flows);
     let mut counters = Counters::new(&telemetry, &snapshot, std::slice::from_ref(&round));
     counters.begin(&round);
@@ -170,7 +175,12 @@ fn foreign(spec: MachineSpec, patterns: &[u64], lost: bool) -> Vec<Background> {
     counters.begin(&rounds[0]);
     for (round, bytes) in rounds.iter().zip(patterns) {
         assert_eq!(counters.foreign(), [], "before the last has ended");
-        let load = LoadTimes { samples: Vec::new(), checks: Vec::new(), copied: vec![*bytes; 2] };
+        let load = LoadTimes {
+            samples: Vec::new(),
+            checks: Vec::new(),
+            copied: vec![*bytes; 2],
+            compared: Vec::new(),
+        };
         counters.end(round.id, &Outcome::Load { load: Box::new(load) });
         if lost {
             counters.lost();

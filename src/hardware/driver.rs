@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::handles::{Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream};
+use super::handles::{
+    Buffer, ComparedCopies, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream,
+};
 use super::{HardwareError, HostDriver, LinkDriver, SharedDriver, TalkDriver};
 use model::measurement::RdmaSupport;
 use model::placement::{Engine, StreamKind};
@@ -56,8 +58,8 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
     /// stream, that of the calling thread for [`StreamKind::PerThread`].
     fn create_stream(&self, device: Device, kind: StreamKind) -> Result<Stream, HardwareError>;
 
-    /// Creates an event with timing.
-    fn create_event(&self, device: Device) -> Result<Event, HardwareError>;
+    /// Creates an event, with timing or for order alone.
+    fn create_event(&self, device: Device, timed: bool) -> Result<Event, HardwareError>;
 
     /// Records an event on a stream of the same device.
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError>;
@@ -95,6 +97,49 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
             self.copy(engine, stream, destination, source, bytes)
         })
     }
+
+    /// Enqueues a kernel that compares the first `bytes` bytes of a buffer of the stream's device with what was sent, adds to
+    /// counts, and poisons the bytes, as an earlier call did. `counts` are their number and the number of the copy, which is
+    /// not 0 and differs from that of the call before.
+    fn compare(
+        &self,
+        stream: Stream,
+        buffer: Buffer,
+        bytes: u64,
+        sent: Sent,
+        counts: (u32, u32),
+    ) -> Result<(), HardwareError>;
+
+    /// Waits for a stream that compares. Returns the counts of this number without those of words, and begins anew.
+    fn compared(&self, stream: Stream, tally: u32) -> Result<PatternCheck, HardwareError>;
+
+    /// Enqueues these copies, all flows evenly, and what compares them.
+    fn copy_compared(&self, flows: &[ComparedCopies]) -> Result<(), HardwareError> {
+        let most = flows.iter().map(|flow| flow.copies).max().unwrap_or(0);
+        for step in 0..most {
+            for flow in flows {
+                let upto = |step: u32| u64::from(flow.copies) * u64::from(step) / u64::from(most);
+                for copy in upto(step)..upto(step + 1) {
+                    let copy = u64::from(flow.first) + copy;
+                    let at = (copy % 2) as usize;
+                    let (place, sent) = (flow.places[at], flow.sent[at]);
+                    if copy > 1 {
+                        self.wait(flow.stream, flow.poisoned[at])?;
+                    }
+                    self.copy(flow.engine, flow.stream, place, flow.sources[at], flow.bytes)?;
+                    self.record(flow.arrived[at], flow.stream)?;
+                    self.wait(flow.checks, flow.arrived[at])?;
+                    let turn = u32::try_from(copy).unwrap_or(u32::MAX).saturating_add(1);
+                    self.compare(flow.checks, place, flow.bytes, sent, (flow.tally, turn))?;
+                    self.record(flow.poisoned[at], flow.checks)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues a kernel that draws as much power as the multiprocessors can for about this long. It leaves room for others.
+    fn heat(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;
 
     /// Enqueues a kernel that keeps the device's multiprocessors busy for about this long.
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError>;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ErrorKind, HardwareError};
 use model::flow::HostMemory;
 use model::measurement::CudaAttributes;
-use model::placement::StreamKind;
+use model::placement::{Engine, StreamKind};
 use model::units::PciAddress;
 
 /// A device by CUDA's ordinal.
@@ -131,12 +131,14 @@ pub struct Sent {
     pub seed: u64,
     /// Word of the pattern that the buffer's first word is.
     pub from: u64,
+    /// The same of the copy before the last; `from` if both sent the same.
+    pub before: u64,
 }
 
 impl From<u64> for Sent {
     /// Returns the pattern of a seed from its beginning on.
     fn from(seed: u64) -> Self {
-        Self { seed, from: 0 }
+        Self { seed, from: 0, before: 0 }
     }
 }
 
@@ -149,13 +151,60 @@ pub struct PatternCheck {
     pub wrong: u64,
     /// Wrong words that still hold the poison: they were never written.
     pub poisoned: u64,
+    /// Wrong words that the copy before the last has sent.
+    pub stale: u64,
     /// Byte offset of the first wrong word.
     pub first_wrong: Option<u64>,
+    /// Copies with wrong words.
+    pub copies: u64,
 }
+
+/// Copies of two parts of a pattern in turn into two places in turn. A kernel of the destination compares each and poisons its
+/// place before the next copy arrives there.
+#[derive(Debug, Clone, Copy)]
+pub struct ComparedCopies {
+    pub engine: Engine,
+    /// The stream of the copies.
+    pub stream: Stream,
+    pub sources: [Buffer; 2],
+    pub sent: [Sent; 2],
+    pub places: [Buffer; 2],
+    /// Bytes of each copy.
+    pub bytes: u64,
+    /// Number of copies before these since the places were poisoned, and of these.
+    pub first: u32,
+    pub copies: u32,
+    /// The stream of the destination that compares.
+    pub checks: Stream,
+    /// Number of the counts at the destination, below [`MOST_TALLIES`].
+    pub tally: u32,
+    /// An event of the issuer for each place: its copy has ended.
+    pub arrived: [Event; 2],
+    /// An event of the destination for each place: it is poisoned.
+    pub poisoned: [Event; 2],
+}
+
+/// Most counts of compared copies that a device keeps.
+pub const MOST_TALLIES: u32 = 64;
 
 impl PatternCheck {
     /// The counts of no words.
-    pub const NONE: Self = Self { words: 0, wrong: 0, poisoned: 0, first_wrong: None };
+    pub const NONE: Self =
+        Self { words: 0, wrong: 0, poisoned: 0, stale: 0, first_wrong: None, copies: 0 };
+
+    /// Returns the counts of so many alike.
+    #[must_use]
+    pub const fn times(self, times: u64) -> Self {
+        let Self { words, wrong, poisoned, stale, first_wrong, copies } = self;
+        Self {
+            words: words * times,
+            wrong: wrong * times,
+            poisoned: poisoned * times,
+            stale: stale * times,
+            first_wrong: if times > 0 { first_wrong } else { None },
+            copies: copies * times,
+        }
+    }
 
     /// Returns the counts of both.
     #[must_use]
@@ -165,7 +214,9 @@ impl PatternCheck {
             words: self.words + other.words,
             wrong: self.wrong + other.wrong,
             poisoned: self.poisoned + other.poisoned,
+            stale: self.stale + other.stale,
             first_wrong: first.into_iter().flatten().min(),
+            copies: self.copies + other.copies,
         }
     }
 }

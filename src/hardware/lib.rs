@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::driver::Driver;
 pub use self::handles::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Event, Location, PatternCheck, Sent, Stream,
+    Buffer, ComparedCopies, Device, DeviceInfo, DeviceMemory, Event, Location, MOST_TALLIES,
+    PatternCheck, Sent, Stream,
 };
 pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;
@@ -229,6 +230,9 @@ pub struct LinkSample {
     /// Temperature of the chip, degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
+    /// `None` if nobody listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
     /// Xid errors that the driver reported since the last reading. `None` if nobody listens ([`Telemetry::listen`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xids: Option<Result<Vec<u32>, Unknown>>,
@@ -236,6 +240,21 @@ pub struct LinkSample {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub programs: Option<Vec<GpuProcess>>,
 }
+
+/// What a GPU draws, and for how long that has held its clocks back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Power {
+    /// Power now, and its limit, milliwatts.
+    pub milliwatts: Option<u32>,
+    pub limit_milliwatts: Option<u32>,
+    /// Temperature of the memory, degrees Celsius.
+    pub memory_c: Option<u32>,
+    /// Nanoseconds since the driver's start in which each of [`HELD_BY`] held the clocks back.
+    pub held_ns: [Option<u64>; 4],
+}
+
+/// Throttle reasons whose time the driver counts, by NVML's names.
+pub const HELD_BY: [&str; 4] = ["sw-power-cap", "sw-thermal", "hw-thermal", "hw-power-brake"];
 
 /// The data that a GPU has moved up to a moment, and how busy it is.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -64,15 +64,69 @@ fn minutes_of_gpus(soak: &Soak) -> impl Iterator<Item = &MinuteOfGpu> + Clone {
     soak.minutes.iter().flat_map(|minute| &minute.gpus)
 }
 
-/// Returns the bound of the bit error rate at 95%: no error in n bits means less than 3/n.
-fn bound(soak: &Soak) -> Option<f64> {
+/// Bits without an error that leave room for one with 5%: the "rule of three", -ln(0.05).
+const BITS_PER_ERROR: f64 = 3.0;
+/// Share of its power limit that a GPU should draw under this load. Chosen: H100 and H200 draw 97%.
+const ENOUGH_POWER: f64 = 0.6;
+
+/// Returns a sentence about the bits over links that were compared, and what follows if all were right.
+fn compared(soak: &Soak) -> Option<String> {
     let over_links = |own: &&MinuteOfPath| {
         let path = soak.paths.get(own.path as usize);
         path.is_some_and(|path| path.flow().within().is_none())
     };
-    let bits: f64 =
-        minutes_of_paths(soak).filter(over_links).map(|own| 8.0 * bytes_of(own.bytes)).sum();
-    (bits > 0.0).then(|| 3.0 / bits)
+    let sum = |bytes: fn(&MinuteOfPath) -> u64| {
+        minutes_of_paths(soak).filter(over_links).map(|own| 8.0 * bytes_of(bytes(own))).sum::<f64>()
+    };
+    let (all, compared) = (sum(|own| own.bytes), sum(|own| own.verified_bytes));
+    if compared <= 0.0 {
+        return None;
+    }
+    let share = match compared / all {
+        share if share > 0.9995 => "all of them compared".to_owned(),
+        share => format!("{}% of them compared", whole(100.0 * share)),
+    };
+    let wrong: u64 = minutes_of_paths(soak).map(|own| own.wrong).sum();
+    let found = match wrong {
+        0 => format!(
+            "none wrong: at most 1 wrong bit in {}, at 95% confidence",
+            scientific(compared / BITS_PER_ERROR)
+        ),
+        wrong => format!("{} with wrong bytes", count(wrong, "copy")),
+    };
+    Some(format!("{} bits over links, {share}, {found}", scientific(all)))
+}
+
+/// Returns a number such as `2.1·10^15`.
+fn scientific(number: f64) -> String {
+    let written = format!("{number:.1e}");
+    written.replace('e', "·10^")
+}
+
+/// Returns a sentence about the power of the GPUs.
+fn power(soak: &Soak) -> Option<String> {
+    let mean_of = |gpu: &u32| {
+        let watts = mean(soak.of_gpu(*gpu).filter_map(|(_, own)| own.power_w))?;
+        let limit = soak.of_gpu(*gpu).filter_map(|(_, own)| own.power_limit_w).last();
+        Some((*gpu, watts, limit))
+    };
+    let known: Vec<_> = soak.gpus().iter().filter_map(mean_of).collect();
+    let watts = Spread::of(known.iter().map(|(_, watts, _)| *watts))?;
+    let mut limits: Vec<f64> = known.iter().filter_map(|(.., limit)| *limit).collect();
+    limits.dedup();
+    let of = match limits[..] {
+        [limit] => format!(" of {}", whole(limit)),
+        _ => String::new(),
+    };
+    let is_low = |own: &&(u32, f64, Option<f64>)| own.2.is_some_and(|of| own.1 < ENOUGH_POWER * of);
+    let low = known.iter().filter(is_low);
+    let low: Vec<String> =
+        low.map(|(gpu, watts, _)| format!("GPU {gpu} ({})", whole(*watts))).collect();
+    let but = match low.is_empty() {
+        true => String::new(),
+        false => format!("; below 60% of the limit, so not at full heat: {}", low.join(", ")),
+    };
+    Some(format!("GPUs drew {} W{of}{but}", range(watts.min, watts.max, whole, " to ")))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a rate needs few digits")]
@@ -109,7 +163,7 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
         lost => format!(", {lost} more did not run to their end"),
     };
     let mut sentences = vec![format!(
-        "{}{ended}; {}{lost}; {} copied, {} compared after each burst",
+        "{}{ended}; {}{lost}; {} copied, {} compared",
         duration(soak.seconds),
         count(soak.rounds, "round"),
         amount(bytes_of(soak.bytes())),
@@ -117,14 +171,10 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
     )];
     use EventKind::{NvlinkErrors, PcieErrors, Replays};
     let mut kinds = soak.events.iter().map(|event| event.kind);
-    let is_sound = !kinds.any(|kind| matches!(kind, NvlinkErrors | PcieErrors | Replays))
-        && minutes_of_paths(soak).all(|own| own.wrong == 0);
-    let no_error = bound(soak).filter(|_| is_sound).map(|bound| {
-        format!(
-            "No link counted an error: fewer than {bound:.1e} errors per bit, at 95% confidence"
-        )
-    });
-    sentences.extend([no_error, corrected(soak), xids(soak), thermal(soak)].into_iter().flatten());
+    let has_errors = kinds.any(|kind| matches!(kind, NvlinkErrors | PcieErrors | Replays));
+    let no_error = (!has_errors && soak.bytes() > 0).then(|| "No link counted an error".to_owned());
+    let all = [compared(soak), no_error, corrected(soak), xids(soak), power(soak), thermal(soak)];
+    sentences.extend(all.into_iter().flatten());
     sentences
 }
 
@@ -230,9 +280,9 @@ fn amount(bytes: f64) -> String {
 /// Writes a row for each GPU.
 fn gpus(page: &mut Page, soak: &Soak) {
     page.blank();
-    let mut table = Table::of_figures(8);
-    table.captions(["", "°C", "", "", "MHz", "", "", "link"]);
-    table.captions(["GPU", "first", "last", "max", "first", "last", "held", "errors"]);
+    let mut table = Table::of_figures(10);
+    table.captions(["", "°C", "", "", "memory", "mean", "MHz", "", "", "link"]);
+    table.captions(["GPU", "first", "last", "max", "°C", "W", "first", "last", "held", "errors"]);
     for gpu in soak.gpus() {
         let own: Vec<&MinuteOfGpu> = soak.of_gpu(gpu).map(|(_, own)| own).collect();
         let ends = |of: fn(&&MinuteOfGpu) -> Option<f64>| {
@@ -240,6 +290,7 @@ fn gpus(page: &mut Page, soak: &Soak) {
             let first = known.next();
             [first.clone(), known.next_back().or(first)]
         };
+        let last = |of: fn(&&MinuteOfGpu) -> Option<f64>| own.iter().rev().find_map(of).map(whole);
         let [cold, warm] = ends(|own| own.temperature_c);
         let [fast, late] = ends(|own| own.sm_clock_mhz);
         let hottest = own.iter().filter_map(|own| own.temperature_max_c).max();
@@ -249,6 +300,8 @@ fn gpus(page: &mut Page, soak: &Soak) {
             cold,
             warm,
             hottest.map(|celsius| celsius.to_string()),
+            last(|own| own.memory_temperature_c),
+            last(|own| own.power_w),
             fast,
             late,
             held.map(|minutes| format!("{minutes} min")),

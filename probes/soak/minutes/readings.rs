@@ -1,5 +1,8 @@
 //! Readings of a GPU, taken together until the minute ends.
 
+use std::collections::BTreeMap;
+
+use hardware::{HELD_BY, Power};
 use model::reading::Unknown;
 
 /// Sums of the readings of a GPU in this minute.
@@ -9,6 +12,10 @@ pub(crate) struct Readings {
     pub hottest: Option<u32>,
     pub sm_clock: Sum,
     pub memory_clock: Sum,
+    pub power: Sum,
+    pub power_limit: Option<u32>,
+    pub memory_temperature: Sum,
+    pub held: [Option<[u64; 2]>; 4],
     pub throttle_reasons: Vec<String>,
     pub link: Option<[u8; 2]>,
     /// First and last count since the last minute.
@@ -19,6 +26,26 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
+    /// Takes what the GPU draws.
+    pub(crate) fn draws(&mut self, power: &Power) {
+        self.power.add(power.milliwatts);
+        self.power_limit = power.limit_milliwatts.or(self.power_limit);
+        self.memory_temperature.add(power.memory_c);
+        for (held, now) in self.held.iter_mut().zip(power.held_ns) {
+            count(held, now);
+        }
+    }
+
+    /// Returns the nanoseconds by which each reason held the clocks back in this minute.
+    pub(crate) fn held_ns(&self) -> BTreeMap<String, u64> {
+        let added = self
+            .held
+            .iter()
+            .map(|counts| counts.map_or(0, |[first, last]| last.saturating_sub(first)));
+        let held = HELD_BY.iter().zip(added).filter(|(_, added)| *added > 0);
+        held.map(|(reason, added)| ((*reason).to_owned(), added)).collect()
+    }
+
     /// Takes the Xid errors since the last reading.
     pub(crate) fn heard(&mut self, xids: &Result<Vec<u32>, Unknown>) {
         match (&mut self.xids, xids) {

@@ -288,6 +288,7 @@ pub(super) mod testing {
                     bytes: 6_000_000_000_000,
                     verified_bytes: 1_000_000_000,
                     wrong: 0,
+                    slowed_percent: None,
                 }
             });
             let gpus = (0..gpus).map(|gpu| {

@@ -132,6 +132,7 @@ impl Telemetry for LiveTelemetry {
             let programs = listening.then(|| nvml.processes(index).known().cloned()).flatten();
             LinkSample {
                 xids,
+                power: listening.then(|| nvml.power(index)),
                 programs: programs.map(|mut programs| {
                     self.name_others(&mut programs);
                     programs

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::SimTelemetry;
 use crate::spec::{FunctionSpec, GpuSpec};
-use hardware::LinkSample;
+use hardware::{LinkSample, Power};
 use model::reading::Unknown;
 use model::snapshot::PcieErrors;
 
@@ -93,6 +93,11 @@ impl SimTelemetry {
             temperature_c: Some(
                 self.spec.temperature_at(index, seconds).map_or(temperature, rounded),
             ),
+            power: self.is_listening().then(|| Power {
+                milliwatts: gpu.state.power_under_load_w.map(|watts| watts * 1000),
+                limit_milliwatts: gpu.state.power_limit_w.map(|watts| watts * 1000),
+                ..Power::default()
+            }),
             xids: self.xids(index),
             programs: self.is_listening().then(|| self.programs(index, gpu)),
             ..LinkSample::default()

@@ -53,6 +53,7 @@ pub(super) fn write(digest: &Digest<'_>, soak: Option<&Soak>) -> Markup {
                 div .cards {
                 (chart.draw("Rate of each flow, per cent of its highest minute", f64::min, rates(soak)))
                 (chart.draw("Temperature of each GPU, °C", f64::max, of_gpus(soak, |own| own.temperature_c)))
+                (chart.draw("Power of each GPU, W", f64::min, of_gpus(soak, |own| own.power_w)))
                 (chart.draw("Clock of the multiprocessors of each GPU, MHz", f64::min, of_gpus(soak, |own| own.sm_clock_mhz)))
                 (chart.events())
                 }

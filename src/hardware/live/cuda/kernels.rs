@@ -25,7 +25,7 @@ const WARP: c_uint = 32;
 const THREADS: c_uint = 128;
 
 /// The legacy default stream of the current context.
-const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
+pub(super) const DEFAULT_STREAM: CUstream = std::ptr::null_mut();
 
 /// The loaded kernels of one device.
 pub(super) struct Kernels {
@@ -167,9 +167,28 @@ impl Kernels {
         bytes: u64,
         mut rounds: u32,
     ) -> Result<(), HardwareError> {
-        let mut vectors = bytes / 16;
-        let arguments = [argument(&mut memory), argument(&mut vectors), argument(&mut rounds)];
+        let (mut vectors, mut limit) = (bytes / 16, 0_u64);
+        let arguments = [
+            argument(&mut memory),
+            argument(&mut vectors),
+            argument(&mut rounds),
+            argument(&mut limit),
+        ];
         launch(table, self.work, (4 * self.multiprocessors, BLOCK), stream, arguments)
+    }
+
+    /// Multiplies matrices for `limit` nanoseconds. One block a multiprocessor leaves room for kernels that compare; with four,
+    /// these waited for its end (2 x H200).
+    pub(super) fn heat(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        mut limit: u64,
+    ) -> Result<(), HardwareError> {
+        let (mut none, mut rounds) = (0_u64, u32::MAX - 1);
+        let arguments =
+            [argument(&mut none), argument(&mut none), argument(&mut rounds), argument(&mut limit)];
+        launch(table, self.work, (self.multiprocessors, BLOCK), stream, arguments)
     }
 
     /// Copies 16-byte vectors, source to destination.
@@ -359,28 +378,30 @@ impl Kernels {
         launch(table, self.links, (number * parts, threads), stream, arguments)
     }
 
-    /// Counts words that differ from what was sent into three words at `result`, which the caller has set to 0,
-    /// 0 and all ones.
+    /// Counts words that differ from what was sent, in words that hold [`super::returned::NO_COUNTS`] at first. A turn other
+    /// than 0 poisons them, on few blocks: with four times as many, copies both ways lose another 0.8% (2 x H200).
     pub(super) fn check(
         &self,
         table: &Table,
+        stream: CUstream,
         mut words: u64,
         bytes: u64,
-        Sent { mut seed, mut from }: Sent,
-        mut result: u64,
+        Sent { mut seed, mut from, mut before }: Sent,
+        (mut result, turn): (u64, u32),
     ) -> Result<(), HardwareError> {
-        // The poison of a seed has its number.
-        let (mut count, mut poison) = (bytes / 8, seed);
-        let blocks = grid(count.div_ceil(8 * u64::from(BLOCK)), 4 * self.multiprocessors);
+        let (mut count, mut turn) = (bytes / 8, u64::from(turn));
+        let most = if turn == 0 { 4 * self.multiprocessors } else { self.multiprocessors };
+        let blocks = grid(count.div_ceil(8 * u64::from(BLOCK)), most);
         let arguments = [
             argument(&mut words),
             argument(&mut count),
             argument(&mut seed),
-            argument(&mut poison),
             argument(&mut from),
+            argument(&mut before),
+            argument(&mut turn),
             argument(&mut result),
         ];
-        launch(table, self.check, (blocks, BLOCK), DEFAULT_STREAM, arguments)
+        launch(table, self.check, (blocks, BLOCK), stream, arguments)
     }
 }
 

@@ -26,6 +26,8 @@ use std::time::Duration;
 use self::error::{addressable, code, lacks};
 use self::gate::Gate;
 use self::held::{Held, Origin};
+use self::kernels::DEFAULT_STREAM;
+use self::returned::{NO_COUNTS, counts_of, tally_at};
 pub(crate) use self::session::CudaDriver;
 use hardware::pattern::{pattern, poison};
 use hardware::{
@@ -187,9 +189,8 @@ impl Driver for CudaDriver {
         Ok(Stream { device, id: u32::try_from(streams.len()).unwrap_or(u32::MAX), kind })
     }
 
-    fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
-        // Flags 0 keep timing on.
-        self.new_event(device)
+    fn create_event(&self, device: Device, timed: bool) -> Result<Event, HardwareError> {
+        self.new_event(device, timed)
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), HardwareError> {
@@ -266,6 +267,35 @@ impl Driver for CudaDriver {
             }
             (None, None) => Err(HardwareError::new(ErrorKind::Other, "no copy within the host")),
         }
+    }
+
+    fn compare(
+        &self,
+        stream: Stream,
+        buffer: Buffer,
+        bytes: u64,
+        sent: Sent,
+        (tally, turn): (u32, u32),
+    ) -> Result<(), HardwareError> {
+        let handle = self.stream(stream)?;
+        let words = self.mapped(buffer, bytes)?;
+        self.with_kernels(stream.device, |kernels, returned| {
+            let counts = (tally_at(returned, tally), turn);
+            kernels.check(self.table, handle, words, bytes, sent, counts)
+        })
+    }
+
+    fn compared(&self, stream: Stream, tally: u32) -> Result<PatternCheck, HardwareError> {
+        self.synchronize(stream)?;
+        let counts = self.read_words(stream.device, |returned| tally_at(returned, tally))?;
+        self.write_words(stream.device, |returned| tally_at(returned, tally), NO_COUNTS)?;
+        Ok(counts_of(counts, 0))
+    }
+
+    fn heat(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
+        let handle = self.stream(stream)?;
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.with_kernels(stream.device, |kernels, _| kernels.heat(self.table, handle, nanoseconds))
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
@@ -365,17 +395,16 @@ impl Driver for CudaDriver {
             buffers.iter().filter_map(|(buffer, sent)| Some((buffer.device()?, *buffer, *sent)));
         for (device, buffer, sent) in on_devices {
             let words = self.address(buffer, bytes)?.addr() as u64;
-            let counts = [0_u64, 0, u64::MAX];
+            self.write_words(device, |counts| counts, NO_COUNTS)?;
             self.with_kernels(device, |kernels, result| {
-                // SAFETY: three words of host memory into three words of device memory.
-                let code =
-                    unsafe { (self.table.copy_to_device)(result, counts.as_ptr().cast(), 24) };
-                self.table.check("cuMemcpyHtoD", code)?;
-                kernels.check(self.table, words, bytes, sent, result)
+                kernels.check(self.table, DEFAULT_STREAM, words, bytes, sent, (result, 0))
             })?;
         }
         let counted = |(buffer, sent): &(Buffer, Sent)| match buffer.location {
-            Location::Device(device) => self.counted(device, bytes),
+            Location::Device(device) => {
+                // Its own copy follows the kernel on the legacy default stream.
+                Ok(counts_of(self.read_words(device, |counts| counts)?, bytes / 8))
+            }
             Location::Host { .. } => Ok(self.words(*buffer, bytes)?.compare(*sent)),
         };
         buffers.iter().map(counted).collect()
@@ -387,25 +416,5 @@ impl Driver for CudaDriver {
 
     fn now(&self) -> Duration {
         self.started.elapsed()
-    }
-}
-
-impl CudaDriver {
-    /// Waits for the check kernel of a device, and returns its counts.
-    fn counted(&self, device: Device, bytes: u64) -> Result<PatternCheck, HardwareError> {
-        let mut counts = [0_u64; 3];
-        self.with_kernels(device, |_, result| {
-            // SAFETY: three words of device memory into three words of host memory; the copy runs
-            // after the kernel on the same stream and returns when it is done.
-            let code = unsafe { (self.table.copy_to_host)(counts.as_mut_ptr().cast(), result, 24) };
-            self.table.check("cuMemcpyDtoH", code)
-        })?;
-        let [wrong, poisoned, first] = counts;
-        Ok(PatternCheck {
-            words: bytes / 8,
-            wrong,
-            poisoned,
-            first_wrong: (wrong > 0).then(|| first * 8),
-        })
     }
 }

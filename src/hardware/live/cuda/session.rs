@@ -208,12 +208,15 @@ impl CudaDriver {
             .ok_or_else(|| unknown("event", event.id))
     }
 
-    /// Creates an event of a device, with timing.
-    pub(super) fn new_event(&self, device: Device) -> Result<Event, HardwareError> {
+    /// Creates an event of a device.
+    pub(super) fn new_event(&self, device: Device, timed: bool) -> Result<Event, HardwareError> {
+        /// CU_EVENT_DISABLE_TIMING.
+        const UNTIMED: u32 = 2;
         self.enter(device)?;
         let mut event = std::ptr::null_mut();
         // SAFETY: writes one event handle.
-        let result = unsafe { (self.table.event_create)(&raw mut event, 0) };
+        let flags = if timed { 0 } else { UNTIMED };
+        let result = unsafe { (self.table.event_create)(&raw mut event, flags) };
         let event = self.table.made("cuEventCreate", result, event)?;
         let mut events = self.events.borrow_mut();
         events.push(event);

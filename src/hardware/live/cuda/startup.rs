@@ -11,7 +11,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUuuid};
 use super::error::code;
 use super::gate::Words;
 use super::images;
-use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
+use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, DEFAULT_STREAM, Kernels};
 use super::returned::{self, RETURNED_BYTES};
 use super::table::Table;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
@@ -133,7 +133,7 @@ fn load_kernels(
     kernels.copy(table, stream, (counts, counts), 0)?;
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
-    kernels.check(table, counts, 0, 1.into(), counts)?;
+    kernels.check(table, DEFAULT_STREAM, counts, 0, 1.into(), (counts, 0))?;
     kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
     kernels.chase_nothing(table, counts)?;
     kernels.links_of_nothing(table, counts)?;

@@ -38,7 +38,16 @@ impl CudaDriver {
         device: Device,
         address: impl Fn(CUdeviceptr) -> CUdeviceptr,
     ) -> Result<(), HardwareError> {
-        let words = [0_u64; N];
+        self.write_words(device, address, [0; N])
+    }
+
+    /// Writes the words that a kernel begins with.
+    pub(super) fn write_words<const N: usize>(
+        &self,
+        device: Device,
+        address: impl Fn(CUdeviceptr) -> CUdeviceptr,
+        words: [u64; N],
+    ) -> Result<(), HardwareError> {
         self.with_kernels(device, |_, returned| {
             let copy = self.table.copy_to_device;
             // SAFETY: N words of host memory into N words of device memory, which RETURNED_BYTES has room for.

@@ -77,7 +77,7 @@ impl Words {
     pub(super) fn compare_some(
         self,
         indices: impl Iterator<Item = usize>,
-        Sent { seed, from }: Sent,
+        Sent { seed, from, before }: Sent,
     ) -> PatternCheck {
         let mut found = PatternCheck::NONE;
         for index in indices.filter(|index| *index < self.number) {
@@ -89,6 +89,7 @@ impl Words {
             if word != pattern(seed, index + from) {
                 found.wrong += 1;
                 found.poisoned += u64::from(word == poison(seed, index));
+                found.stale += u64::from(word == pattern(seed, index + before));
                 let first = found.first_wrong.unwrap_or(u64::MAX);
                 found.first_wrong = Some(first.min(index * 8));
             }

@@ -231,7 +231,7 @@ impl HostDriver for SimDriver {
     ) -> Result<PatternCheck, HardwareError> {
         // Each word costs a cache line.
         let seen = self.touch(buffer, WORDS_LOOKED_AT * 64, |state| {
-            state.memory.check(buffer, bytes, seed.into(), seed)
+            state.memory.check(buffer, bytes, seed.into())
         })?;
         let share =
             |words: u64| words.saturating_mul(WORDS_LOOKED_AT).checked_div(seen.words).unwrap_or(0);

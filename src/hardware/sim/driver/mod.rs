@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hardware::{
-    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
-    PatternCheck, Sent, Stream,
+    Buffer, ComparedCopies, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event,
+    HardwareError, Location, PatternCheck, Sent, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::{Engine, StreamKind};
@@ -258,7 +258,7 @@ impl Driver for SimDriver {
         Ok(self.call(device)?.add_stream(device, kind))
     }
 
-    fn create_event(&self, device: Device) -> Result<Event, HardwareError> {
+    fn create_event(&self, device: Device, _timed: bool) -> Result<Event, HardwareError> {
         Ok(self.call(device)?.add_event(device))
     }
 
@@ -339,6 +339,42 @@ impl Driver for SimDriver {
         let of = |copy: u32| sources[copy as usize % 2];
         let repeat = Repeat { before: last.checked_sub(1).map(of), ..Repeat::times(times) };
         self.state.borrow_mut().copy(engine, stream, (destination, of(last)), bytes, repeat)
+    }
+
+    fn compare(
+        &self,
+        stream: Stream,
+        buffer: Buffer,
+        bytes: u64,
+        sent: Sent,
+        (tally, _turn): (u32, u32),
+    ) -> Result<(), HardwareError> {
+        let device = stream.device;
+        let mut state = self.usable(device)?;
+        state.kernels_loaded()?;
+        state.usable_buffer("cuLaunchKernel", buffer, bytes)?;
+        state.compare(stream, buffer, bytes, sent, tally)
+    }
+
+    fn compared(&self, stream: Stream, tally: u32) -> Result<PatternCheck, HardwareError> {
+        self.synchronize(stream)?;
+        let found = self.state.borrow_mut().tallies.remove(&(stream.device, tally));
+        Ok(found.unwrap_or(PatternCheck::NONE))
+    }
+
+    fn copy_compared(&self, flows: &[ComparedCopies]) -> Result<(), HardwareError> {
+        let mut state = self.state.borrow_mut();
+        for flow in flows {
+            let compared = Some((flow.sent[0], flow.tally));
+            let repeat = Repeat { compared, ..Repeat::times(flow.copies) };
+            let ends = (flow.places[0], flow.sources[0]);
+            state.copy(flow.engine, flow.stream, ends, flow.bytes, repeat)?;
+        }
+        Ok(())
+    }
+
+    fn heat(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
+        self.spin(stream, duration)
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
@@ -443,9 +479,8 @@ impl Driver for SimDriver {
     ) -> Result<Vec<PatternCheck>, HardwareError> {
         let mut counts = Vec::new();
         for &(buffer, sent) in buffers {
-            counts.push(self.touch(buffer, bytes, |state| {
-                state.memory.check(buffer, bytes, sent, sent.seed)
-            })?);
+            counts
+                .push(self.touch(buffer, bytes, |state| state.memory.check(buffer, bytes, sent))?);
         }
         // The counts are read with a call of their own.
         let mut devices = buffers.iter().filter_map(|(buffer, _)| buffer.device());

@@ -12,7 +12,7 @@ use crate::engine::{Ended, Engine, Few, Lane, Op, SharedHop, Submission, Work};
 use crate::memory::Memory;
 use crate::routes::Hop;
 use crate::spec::{MachineSpec, PairFault};
-use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, Stream};
+use hardware::{Buffer, Device, ErrorKind, Event, HardwareError, PatternCheck, Stream};
 use model::maps::Map;
 use model::placement::StreamKind;
 
@@ -65,6 +65,8 @@ pub(super) struct State {
     shown: Vec<(PairFault, u32)>,
     /// Copies made between two ends by which a fault counts, source first.
     made: HashMap<(Option<Device>, Option<Device>), u64>,
+    /// Counts of compared copies, by the device that compares.
+    pub(super) tallies: HashMap<(Device, u32), PatternCheck>,
     /// Operations that hold streams until the next release, with their devices.
     pub held: Vec<(Op, Device)>,
     /// Pairs of devices that have been copied between.
@@ -99,6 +101,7 @@ impl State {
             last_use: Vec::new(),
             shown: Vec::new(),
             made: HashMap::new(),
+            tallies: HashMap::new(),
             held: Vec::new(),
             met: HashSet::new(),
             holds: vec![0; devices],

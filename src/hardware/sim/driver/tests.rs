@@ -55,8 +55,10 @@ fn run(driver: &SimDriver, legs: &[Leg], bytes: u64, count: u32) -> Vec<f64> {
         let destination = driver.allocate(Device(leg.destination), bytes).unwrap();
         let device = Device(leg.issuer);
         let stream = driver.create_stream(device, StreamKind::Side).unwrap();
-        let (start, end) =
-            (driver.create_event(device).unwrap(), driver.create_event(device).unwrap());
+        let (start, end) = (
+            driver.create_event(device, true).unwrap(),
+            driver.create_event(device, true).unwrap(),
+        );
         driver.hold(stream).unwrap();
         driver.record(start, stream).unwrap();
         for _ in 0..count {
@@ -226,15 +228,19 @@ fn bytes_arrive_or_do_not_as_the_machine_says() {
     let words = bytes / 8;
     let healthy = open("h200x2");
     enable(&healthy, 0, 1);
-    assert_eq!(
-        verify(&healthy, 0, 1, bytes),
-        PatternCheck { words, wrong: 0, poisoned: 0, first_wrong: None }
-    );
+    assert_eq!(verify(&healthy, 0, 1, bytes), PatternCheck { words, ..PatternCheck::NONE });
 
     let dropping = open("writes-dropped");
     assert_eq!(verify(&dropping, 0, 1, bytes).wrong, 0, "staged copies arrive");
     enable(&dropping, 0, 1);
-    let dropped = PatternCheck { words, wrong: words, poisoned: words, first_wrong: Some(0) };
+    let dropped = PatternCheck {
+        words,
+        wrong: words,
+        poisoned: words,
+        first_wrong: Some(0),
+        copies: 1,
+        ..PatternCheck::NONE
+    };
     assert_eq!(verify(&dropping, 0, 1, bytes), dropped);
 
     let corrupting = open_spec(faulty(CopyFault::Corrupt { words: 5 }, None));

@@ -171,7 +171,7 @@ impl Contents {
             Stretch { content: Content::Pattern(seed), origin, .. }
                 if bytes <= until && origin.is_multiple_of(8) =>
             {
-                Some(Sent { seed: *seed, from: origin / 8 })
+                Some(Sent { seed: *seed, from: origin / 8, before: origin / 8 })
             }
             _ => None,
         }
@@ -182,10 +182,11 @@ impl Contents {
         self.stretches.get(after.wrapping_sub(1)).map_or(0, |stretch| stretch.byte(at))
     }
 
-    /// Returns the counts of the check kernel over the first `bytes` bytes.
-    pub(super) fn check(&self, bytes: u64, sent: Sent, value: u64) -> PatternCheck {
+    /// Returns the counts of the check kernel over the first `bytes` bytes, whose poison is that of the seed from a word on.
+    pub(super) fn check(&self, bytes: u64, sent: Sent, poison_from: u64) -> PatternCheck {
         let words = bytes / 8;
-        let mut check = Check { sent, value, found: PatternCheck { words, ..PatternCheck::NONE } };
+        let found = PatternCheck { words, ..PatternCheck::NONE };
+        let mut check = Check { sent, poison_from, found };
         let ends = self.stretches.iter().skip(1).map(|next| next.start).chain([self.bytes]);
         let mut index = 0;
         for (stretch, end) in self.stretches.iter().zip(ends) {
@@ -221,20 +222,24 @@ fn cut(stretches: &[Stretch], from: u64, to: u64) -> impl Iterator<Item = Stretc
 /// A running check.
 struct Check {
     sent: Sent,
-    value: u64,
+    poison_from: u64,
     found: PatternCheck,
 }
 
 impl Check {
     fn word(&mut self, index: u64, word: u64) {
-        if word != pattern(self.sent.seed, index.wrapping_add(self.sent.from)) {
-            self.wrong(index, 1, word == poison(self.value, index));
+        let Sent { seed, from, before } = self.sent;
+        if word != pattern(seed, index.wrapping_add(from)) {
+            let poisoned = word == poison(seed, index.wrapping_add(self.poison_from));
+            self.wrong(index, 1, poisoned, word == pattern(seed, index.wrapping_add(before)));
         }
     }
 
-    fn wrong(&mut self, index: u64, words: u64, poisoned: bool) {
+    fn wrong(&mut self, index: u64, words: u64, poisoned: bool, stale: bool) {
+        self.found.copies = 1;
         self.found.wrong += words;
         self.found.poisoned += if poisoned { words } else { 0 };
+        self.found.stale += if stale { words } else { 0 };
         self.found.first_wrong.get_or_insert(index * 8);
     }
 
@@ -248,9 +253,13 @@ impl Check {
         match stretch.content {
             Content::Pattern(seed)
                 if seed == self.sent.seed && stretch.in_place(self.sent.from) => {}
-            Content::Pattern(_) => self.wrong(first, count, false),
-            Content::Poison(value) => {
-                self.wrong(first, count, value == self.value && stretch.in_place(0))
+            Content::Pattern(seed) => {
+                let stale = seed == self.sent.seed && stretch.in_place(self.sent.before);
+                self.wrong(first, count, false, stale);
+            }
+            Content::Poison(seed) => {
+                let poisoned = seed == self.sent.seed && stretch.in_place(self.poison_from);
+                self.wrong(first, count, poisoned, false);
             }
             Content::Bytes(_) => words.for_each(|index| self.word(index, stretch.word(index * 8))),
         }

@@ -12,6 +12,9 @@ const MOST_PLACES: u64 = 4096;
 const LINE_BYTES: u64 = 128;
 const LOST_AT: u64 = 7 * LINE_BYTES;
 
+/// The bit that is flipped of those that flip now and then. Chosen: in the middle of some word.
+const FLIPPED: u64 = 1_234_567;
+
 /// A change that a copy makes to the destination, in bytes from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -67,6 +70,9 @@ pub(super) fn pieces(fault: Option<CopyFault>, bytes: u64) -> Vec<Piece> {
         Some(CopyFault::Shifted { bytes: by }) => {
             let by = by % bytes;
             vec![arrives(0, by, bytes - by), arrives(bytes - by, 0, by)]
+        }
+        Some(CopyFault::BitErrors { .. }) => {
+            vec![all, Piece::Flips { bit: FLIPPED % (bytes * 8) }]
         }
         Some(CopyFault::FlippedBit { bit }) => vec![all, Piece::Flips { bit: bit % (bytes * 8) }],
         Some(CopyFault::MissingTail { bytes: missing }) => {

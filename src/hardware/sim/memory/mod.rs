@@ -389,15 +389,20 @@ impl Memory {
     }
 
     /// Compares the first `bytes` bytes with what was sent.
-    pub(crate) fn check(
-        &mut self,
-        buffer: Buffer,
-        bytes: u64,
-        sent: Sent,
-        poison: u64,
-    ) -> PatternCheck {
+    pub(crate) fn check(&mut self, buffer: Buffer, bytes: u64, sent: Sent) -> PatternCheck {
+        self.check_poison(buffer, bytes, sent, 0)
+    }
+
+    /// Compares the first `bytes` bytes with what was sent, and poisons them as copies that are compared are.
+    pub(crate) fn compare(&mut self, buffer: Buffer, bytes: u64, sent: Sent) -> PatternCheck {
+        let found = self.check_poison(buffer, bytes, sent, sent.from);
+        self.write_from(buffer, bytes, Content::Poison(sent.seed), sent.from * 8);
+        found
+    }
+
+    fn check_poison(&mut self, buffer: Buffer, bytes: u64, sent: Sent, from: u64) -> PatternCheck {
         let empty = PatternCheck { words: bytes / 8, ..PatternCheck::NONE };
-        self.contents(buffer).map_or(empty, |contents| contents.check(bytes, sent, poison))
+        self.contents(buffer).map_or(empty, |contents| contents.check(bytes, sent, from))
     }
 }
 

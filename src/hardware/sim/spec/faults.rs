@@ -206,6 +206,8 @@ pub struct PairFault {
     pub beside_third: bool,
     /// Occurs only while at least this many flows are active on the whole machine.
     pub flows_at_once: Option<u32>,
+    /// Occurs only while one of the two GPUs is at least this hot, degrees Celsius.
+    pub above_c: Option<u32>,
     /// Most occurrences until the driver is started again.
     pub times: Option<u32>,
 }
@@ -215,7 +217,7 @@ impl PairFault {
     pub const fn new(pairs: Pairs, fault: CopyFault) -> Self {
         let (engine, issuer, path) = (None, None, Path::Direct);
         let (both_ways, under_load, beside_third) = (false, false, false);
-        let (flows_at_once, times) = (None, None);
+        let (flows_at_once, above_c, times) = (None, None, None);
         Self {
             pairs,
             fault,
@@ -226,6 +228,7 @@ impl PairFault {
             under_load,
             beside_third,
             flows_at_once,
+            above_c,
             times,
         }
     }
@@ -274,6 +277,12 @@ pub enum CopyFault {
         /// Number of copies per lost line.
         #[serde(deserialize_with = "positive")]
         every: u32,
+    },
+    /// One bit of every so many arrives flipped.
+    BitErrors {
+        /// Number of bits per flipped one.
+        #[serde(deserialize_with = "positive")]
+        one_in: u64,
     },
     /// The data of the last copy to the same GPU arrive again.
     Stale,

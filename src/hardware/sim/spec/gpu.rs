@@ -246,6 +246,9 @@ keys! {
         temperature_c: u32 = 34 => State,
         /// The same while copies run.
         temperature_under_load_c: u32 = 42,
+        /// Power while copies run in a soak, and its limit, watts. Without the key it is not known.
+        power_under_load_w: Option<u32> = None,
+        power_limit_w: Option<u32> = None,
         /// Performance state at rest, 0 (highest) to 15.
         power_state: u8 = 0 => State,
         /// MIG on or off. Without the key, the GPU does not have MIG.

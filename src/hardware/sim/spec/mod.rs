@@ -346,6 +346,16 @@ impl MachineSpec {
         self.faults.pairs.iter().find(fits).copied()
     }
 
+    /// Returns true if a fault occurs at the temperatures of this time.
+    pub(crate) fn is_hot_enough(&self, fault: &PairFault, pair: (u32, u32), seconds: f64) -> bool {
+        let reaches = |above: u32, gpu: u32| {
+            let usual = self.gpus.get(gpu as usize).map(|gpu| gpu.state.temperature_under_load_c);
+            let now = self.temperature_at(gpu, seconds).or(usual.map(f64::from));
+            now.is_some_and(|now| now >= f64::from(above))
+        };
+        fault.above_c.is_none_or(|above| reaches(above, pair.0) || reaches(above, pair.1))
+    }
+
     /// Returns the devices that CUDA shows, by NVML index and in CUDA's order. As with `CUDA_VISIBLE_DEVICES`, an entry
     /// that names no GPU, a lost one, or one a second time hides itself and all that follow.
     pub fn visible(&self) -> Vec<u32> {

@@ -33,7 +33,8 @@ impl Listener for Log {
 fn while_counters_are_read_nothing_else_is_under_way() {
     let mut rounds: Vec<Round> = rounds(3).into_iter().take(6).collect();
     let pattern = model::load::Pattern::Ring;
-    rounds[3].task.action = Load { pattern, rows: 1, copies: 4, counted: true }.into();
+    rounds[3].task.action =
+        Load { pattern, rows: 1, copies: 4, counted: true, compared_ms: 0 }.into();
     let log = Log::default();
     let sees = log.clone();
     let answers = move |request| match request {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{CUipcMemHandle, CUmemAccessDesc, CUmemAllocationProp, CUuuid};
 use fake_machine::{Calls, exports};
-use hardware::{Driver, HostDriver, TalkDriver};
+use hardware::{Driver, HostDriver, Sent, TalkDriver};
 use model::placement::Engine;
 
 use crate::host::Address;
@@ -346,6 +346,7 @@ exports! {
         with(|fake| {
             fake.start_talks()?;
             fake.show_talks()?;
+            fake.show_counts(from)?;
             if let Some(word) = fake.word_of_mailbox(from, bytes)? {
                 // SAFETY: the caller has room for a word.
                 unsafe { to.cast::<u32>().write_unaligned(word) };
@@ -410,8 +411,8 @@ exports! {
         with(|fake| fake.stream(stream).and(Err(code::NOT_READY)))
     }
 
-    fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) {
-        with(|fake| put(event, fake.create_event()?))
+    fn cuEventCreate(event: *mut *mut c_void, flags: c_uint) {
+        with(|fake| put(event, fake.create_event(flags)?))
     }
 
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
@@ -464,7 +465,7 @@ exports! {
         let launched = with(|fake| match fake.kernel(function)? {
             Kernel::Gate => fake.hold(stream, number(0), argument(arguments, 1), [number(3), number(4)]),
             Kernel::Spin => fake.spin(stream, number(0)),
-            Kernel::Work => fake.work(stream, number(0), number(1) * 16, argument(arguments, 2)),
+            Kernel::Work => fake.work(stream, number(0), number(1) * 16, argument(arguments, 2), number(3)),
             Kernel::Copy => fake.kernel_copy(number(0), number(1), number(2) * 16, stream),
             Kernel::Fill => {
                 let bytes = number(1) * 8;
@@ -491,7 +492,10 @@ exports! {
                 let [work, lists, seed, last] = [1, 2, 4, 5].map(|at| argument::<u32>(arguments, at));
                 fake.links(stream, number(0), work, (lists, argument(arguments, 3)), [seed, last], number(6))
             }
-            Kernel::Check => fake.check(number(0), number(1) * 8, [number(2), number(3), number(4)], number(5)),
+            Kernel::Check => {
+                let sent = Sent { seed: number(2), from: number(3), before: number(4) };
+                fake.check(stream, number(0), number(1) * 8, sent, (number(5), number(6)))
+            }
         });
         launched.and_then(|()| with(|fake| fake.wait_if_blocking(stream)))
     }

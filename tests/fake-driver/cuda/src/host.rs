@@ -301,7 +301,8 @@ impl Fake {
 
     fn show_one(&self, due: &Due) -> Result<(), HardwareError> {
         let into = bytes(due.address, due.bytes);
-        let Some(Sent { seed, from }) = self.driver().host_pattern(due.buffer, due.bytes)? else {
+        let Some(Sent { seed, from, .. }) = self.driver().host_pattern(due.buffer, due.bytes)?
+        else {
             return self.driver().host_read(due.buffer, into);
         };
         // The contents of nearly all copies. Written word by word, because the compiler optimises that.

@@ -10,7 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fake_machine::code_in;
-use hardware::{Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, Sent, Stream};
+use hardware::{
+    Buffer, Device, DeviceInfo, Driver, ErrorKind, Event, HardwareError, PatternCheck, Sent, Stream,
+};
 use model::placement::StreamKind;
 use model::units::PciAddress;
 use sim::SimDriver;
@@ -110,6 +112,8 @@ pub(crate) struct Fake {
     shut: Vec<Shut>,
     launches_block: bool,
     pub talks: Talks,
+    /// Counts of compared copies, by the address of their words: the stream, and the simulated driver's number.
+    pub tallies: BTreeMap<u64, (Stream, u32)>,
     pub shared: Shared,
 }
 
@@ -217,6 +221,7 @@ pub(crate) fn init() -> Result<(), u32> {
         launches_block: std::env::var("CUDA_LAUNCH_BLOCKING")
             .is_ok_and(|value| value != "0" && !value.is_empty()),
         talks: Talks::default(),
+        tallies: BTreeMap::new(),
     });
     Ok(())
 }
@@ -396,8 +401,8 @@ impl Fake {
             .ok_or(code::INVALID_HANDLE)
     }
 
-    pub(crate) fn create_event(&mut self) -> Result<*mut c_void, u32> {
-        self.events.push(self.driver.create_event(current()?).map_err(code_of)?);
+    pub(crate) fn create_event(&mut self, flags: u32) -> Result<*mut c_void, u32> {
+        self.events.push(self.driver.create_event(current()?, flags == 0).map_err(code_of)?);
         Ok(handle(EVENTS, self.events.len() - 1))
     }
 
@@ -547,8 +552,12 @@ impl Fake {
         address: u64,
         bytes: u64,
         rounds: u32,
+        limit_ns: u64,
     ) -> Result<(), u32> {
         let stream = self.stream(stream)?;
+        if limit_ns > 0 {
+            return self.driver.heat(stream, Duration::from_nanos(limit_ns)).map_err(code_of);
+        }
         let whole = (bytes > 0).then(|| self.buffer(address, bytes)).transpose()?;
         let reads = whole.map(|whole| self.driver.part(whole, 0, bytes).map_err(code_of));
         self.driver.work(stream, reads.transpose()?, rounds).map_err(code_of)
@@ -567,31 +576,58 @@ impl Fake {
         run(&self.driver, self.buffer(address, bytes)?).map_err(code_of)
     }
 
-    /// Adds the counts of wrong words to the words at `result`, as the kernel does.
+    /// Counts wrong words in the words at `result`, as the kernel does. Counts of compared copies are shown when they are read.
     pub(crate) fn check(
         &mut self,
+        stream: *const c_void,
         address: u64,
         bytes: u64,
-        [seed, poison, from]: [u64; 3],
-        result: u64,
+        sent: Sent,
+        (turn, result): (u64, u64),
     ) -> Result<(), u32> {
         if bytes == 0 {
             return Ok(());
         }
-        if seed != poison {
-            return Err(code::INVALID_VALUE);
+        let buffer = self.buffer(address, bytes)?;
+        if turn == 0 {
+            let [found] = self.driver.check(&[(buffer, sent)], bytes).map_err(code_of)?[..] else {
+                return Err(999);
+            };
+            return self.add_counts(result, &found);
         }
-        let area = [(self.buffer(address, bytes)?, Sent { seed, from })];
-        let [found] = self.driver.check(&area, bytes).map_err(code_of)?[..] else {
-            return Err(999);
+        let stream = self.stream(stream)?;
+        let next = u32::try_from(self.tallies.len()).map_err(|_| 999_u32)?;
+        let tally = self.tallies.get(&result).map_or(next, |(_, tally)| *tally);
+        self.tallies.insert(result, (stream, tally));
+        let part = self.driver.part(buffer, 0, bytes).map_err(code_of)?;
+        let turn = u32::try_from(turn).map_err(|_| code::INVALID_VALUE)?;
+        self.driver.compare(stream, part, bytes, sent, (tally, turn)).map_err(code_of)
+    }
+
+    /// Shows the counts of compared copies whose words are read.
+    pub(crate) fn show_counts(&mut self, result: u64) -> Result<(), u32> {
+        let Some((stream, tally)) = self.tallies.get(&result).copied() else {
+            return Ok(());
         };
-        let held = self.bytes(result, 24)?;
-        let mut words = [0_u64; 3];
+        let found = self.driver.compared(stream, tally).map_err(code_of)?;
+        self.add_counts(result, &found)
+    }
+
+    fn add_counts(&mut self, result: u64, found: &PatternCheck) -> Result<(), u32> {
+        let held = self.bytes(result, 40)?;
+        let mut words = [0_u64; 5];
         for (word, bytes) in words.iter_mut().zip(held.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().map_err(|_| 999_u32)?);
         }
         let first = found.first_wrong.map_or(u64::MAX, |byte| byte / 8);
-        let words = [words[0] + found.wrong, words[1] + found.poisoned, words[2].min(first)];
+        let [wrong, poisoned, before, stale, copies] = words;
+        let words = [
+            wrong + found.wrong,
+            poisoned + found.poisoned,
+            before.min(first),
+            stale + found.stale,
+            copies + found.copies,
+        ];
         for (word, bytes) in words.iter().zip(held.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }

@@ -188,6 +188,11 @@ fn read_from(telemetry: &dyn Telemetry, index: u32, group: GpuGroup) -> Gpu {
     gpu
 }
 
+/// Returns what a GPU draws, if the simulated machine says so.
+fn power(index: u32) -> Result<hardware::Power, u32> {
+    last_look(index).and_then(|sample| sample.power).ok_or(code::NOT_SUPPORTED)
+}
+
 /// Returns one group of facts of a GPU.
 pub(crate) fn gpu(device: *mut c_void, group: GpuGroup) -> Result<Gpu, u32> {
     read(index(device)?, group)
@@ -500,6 +505,8 @@ pub(crate) fn field(
         found
     };
     match id {
+        186 => power(index)?.milliwatts.map(u64::from).ok_or(code::NOT_SUPPORTED),
+        190 => power(index)?.limit_milliwatts.map(u64::from).ok_or(code::NOT_SUPPORTED),
         138 if scope == ALL_LINKS => of_all_links(index, &look_at_moves(index)?, 0),
         139 if scope == ALL_LINKS => of_all_links(index, &moved(index), 1),
         138 => of_link(index, scope, 0),

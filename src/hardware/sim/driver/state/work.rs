@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use hardware::{Buffer, Device, ErrorKind, HardwareError, Stream};
+use hardware::{Buffer, Device, ErrorKind, HardwareError, PatternCheck, Sent, Stream};
 
 use super::super::context::Due;
 use super::super::effect::Effect;
 use super::super::failed;
 use super::{Recorded, State};
 use crate::engine::{Ended, Few, Lane, Op, Server, Submission, Work};
+use crate::memory::Content;
 use crate::spec::{CopyFault, PairFault};
 use crate::work::Contention;
 
@@ -106,6 +107,26 @@ impl State {
         effect.into_iter().for_each(|effect| self.effects.insert(op, effect));
     }
 
+    /// Enqueues a kernel that compares and poisons a buffer. It runs beside other kernels.
+    pub(in crate::driver) fn compare(
+        &mut self,
+        stream: Stream,
+        buffer: Buffer,
+        bytes: u64,
+        sent: Sent,
+        tally: u32,
+    ) -> Result<(), HardwareError> {
+        let device = stream.device;
+        let lanes = Few::one(self.lane(stream)?);
+        let work = Work::Busy(self.touch_ns(device, bytes));
+        self.call();
+        let at = self.clock_ns;
+        let submission = Submission { lanes, after: None, at, servers: Few::NONE, work };
+        let effect = Effect::Compared { device, buffer, bytes, sent, tally };
+        self.submit(submission, [buffer; 2], Some(effect));
+        Ok(())
+    }
+
     /// Runs the devices up to the host's clock.
     pub(in crate::driver) fn catch_up(&mut self) {
         self.engine.run_to(self.clock_ns);
@@ -118,6 +139,7 @@ impl State {
                     destination,
                     source,
                     before,
+                    compared,
                     copies,
                     bytes,
                     fault,
@@ -136,11 +158,30 @@ impl State {
                         _ => {}
                     }
                     let fault = fault.map(|fault| fault.fault);
-                    let [but_one, last] = self.last_two(fault, (destination, source), copies);
+                    let ends = (source.device(), destination.device());
+                    let (faulty, [but_one, last]) = self.faulty(fault, ends, bytes, copies);
+                    if let Some((sent, tally)) = compared {
+                        let fault = fault.filter(|_| faulty > 0);
+                        self.memory.write_from(
+                            destination,
+                            bytes,
+                            Content::Poison(sent.seed),
+                            sent.from * 8,
+                        );
+                        self.memory.copy(destination, source, bytes, fault);
+                        let found = self.memory.compare(destination, bytes, sent);
+                        let to = destination.device();
+                        to.into_iter().for_each(|to| self.count(to, tally, found.times(faulty)));
+                        continue;
+                    }
                     if let Some(before) = before {
                         self.memory.copy(destination, before, bytes, but_one);
                     }
                     self.memory.copy(destination, source, bytes, last);
+                }
+                Some(Effect::Compared { device, buffer, bytes, sent, tally }) => {
+                    let found = self.memory.compare(buffer, bytes, sent);
+                    self.count(device, tally, found);
                 }
                 Some(Effect::Reached(event)) => {
                     // Skip an event that was recorded again meanwhile.
@@ -174,22 +215,33 @@ impl State {
         self.shown[place].1 <= most
     }
 
-    /// Returns the faults of the last copy but one and of the last. A fault of every so many copies is one of few of them.
-    fn last_two(
+    /// Returns how many of these copies are faulty, and the faults of the last but one and of the last. Faults of every so many
+    /// copies, or bits, are those of few.
+    fn faulty(
         &mut self,
         fault: Option<CopyFault>,
-        (destination, source): (Buffer, Buffer),
+        ends: (Option<Device>, Option<Device>),
+        bytes: u64,
         copies: u32,
-    ) -> [Option<CopyFault>; 2] {
-        let Some(CopyFault::LostLine { every }) = fault else {
-            return [fault; 2];
+    ) -> (u64, [Option<CopyFault>; 2]) {
+        let (each, every) = match fault {
+            None => return (0, [None; 2]),
+            Some(CopyFault::LostLine { every }) => (1, u64::from(every)),
+            Some(CopyFault::BitErrors { one_in }) => (bytes.saturating_mul(8), one_in),
+            fault => return (u64::from(copies), [fault; 2]),
         };
-        let ends = (source.device(), destination.device());
         let made = self.made.entry(ends).or_default();
-        *made += u64::from(copies);
-        let number = *made;
-        [number.saturating_sub(1), number]
-            .map(|number| fault.filter(|_| number.is_multiple_of(u64::from(every))))
+        let before = *made;
+        *made = before.saturating_add(each.saturating_mul(u64::from(copies)));
+        let number = |back: u64| made.saturating_sub(each.saturating_mul(back)).max(before) / every;
+        let [but_one, last] = [1, 0].map(|back| fault.filter(|_| number(back) > number(back + 1)));
+        (u64::from(copies).min(number(0) - before / every), [but_one, last])
+    }
+
+    /// Adds to the counts of compared copies.
+    fn count(&mut self, device: Device, tally: u32, found: PatternCheck) {
+        let counts = self.tallies.entry((device, tally)).or_insert(PatternCheck::NONE);
+        *counts = PatternCheck { words: 0, ..counts.and(found) };
     }
 
     /// Makes the host wait for an operation. If the operation never ends, this really waits: deadlines exist for that.
@@ -229,13 +281,17 @@ impl State {
 
     /// Makes the host wait for a kernel over this much of a device's memory.
     pub(in crate::driver) fn touch(&mut self, device: Device, bytes: u64) {
-        // Half of the rate of copies within the GPU, plus a launch: 256 MiB took 0.2 to 0.3 ms on H200.
-        let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| *gpu.local_gbps / 2.0);
         self.call();
-        #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-        let span = 2e4 + bytes as f64 / gbps;
-        self.clock_ns += span;
+        self.clock_ns += 2e4 + self.touch_ns(device, bytes);
         self.catch_up();
+    }
+
+    /// Returns the nanoseconds of a kernel over this much of a device's memory, without its launch: half of the rate of copies
+    /// within the GPU. 256 MiB took 0.2 to 0.3 ms on H200.
+    #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
+    pub(in crate::driver) fn touch_ns(&self, device: Device, bytes: u64) -> f64 {
+        let gbps = self.gpu(device).map_or(f64::INFINITY, |gpu| *gpu.local_gbps / 2.0);
+        bytes as f64 / gbps
     }
 }
 

@@ -28,7 +28,7 @@ fn rates(driver: &SimDriver, copies: &[Copy]) -> Vec<f64> {
         let on_host = driver.host_allocate(device, copy.memory, copy.node, BYTES).unwrap();
         let on_device = driver.allocate(device, BYTES).unwrap();
         let stream = driver.create_stream(device, StreamKind::Side).unwrap();
-        let [start, end] = [(); 2].map(|()| driver.create_event(device).unwrap());
+        let [start, end] = [(); 2].map(|()| driver.create_event(device, true).unwrap());
         if copy.memory != Pageable {
             driver.hold(stream).unwrap();
         }

@@ -9,7 +9,7 @@ fn row(driver: &SimDriver, issuer: u32, bytes: u64, count: u32, events_between: 
     let [source, destination] = [0, 1].map(|gpu| driver.allocate(Device(gpu), bytes).unwrap());
     let device = Device(issuer);
     let stream = driver.create_stream(device, StreamKind::Side).unwrap();
-    let [start, between, end] = [0; 3].map(|_| driver.create_event(device).unwrap());
+    let [start, between, end] = [0; 3].map(|_| driver.create_event(device, true).unwrap());
     driver.hold(stream).unwrap();
     driver.record(start, stream).unwrap();
     for copy in 0..count {

@@ -20,7 +20,7 @@ fn overlap(placement: Placement, compute_on: Side, kernel: KernelStream) -> f64 
         KernelStream::Same => own,
         KernelStream::Other => current(gpu, StreamKind::Side),
     };
-    let event = |stream: Stream| driver.create_event(stream.device).unwrap();
+    let event = |stream: Stream| driver.create_event(stream.device, true).unwrap();
     let (there, copied) = (event(to), event(from));
     let (copy_start, copy_end, kernel_start, kernel_end) =
         (event(from), event(from), event(compute), event(compute));
@@ -186,8 +186,8 @@ fn default_streams_of_both_devices_wait_for_a_copy_that_either_of_them_issues() 
 fn events_are_exact_about_what_they_can_tell() {
     let driver = open("h200x2");
     let (near_by, other) = (Device(0), Device(1));
-    let [start, end] = [0, 1].map(|_| driver.create_event(near_by).unwrap());
-    let elsewhere = driver.create_event(other).unwrap();
+    let [start, end] = [0, 1].map(|_| driver.create_event(near_by, true).unwrap());
+    let elsewhere = driver.create_event(other, true).unwrap();
     let stream = Stream::default_of(near_by);
     assert!(driver.elapsed_ns(start, end).unwrap_err().message.contains("400"));
     assert!(driver.record(elsewhere, stream).is_err());

@@ -1,0 +1,123 @@
+//! Copies of which every byte is compared while the next ones run: the strongest statement about a link that copies can make.
+//!
+//! The copies of a flow go to two places of the destination in turn. A kernel there compares the bytes of one, and poisons
+//! them, while the other one is written. It costs copies 0.3 to 0.4% on 2 x H200 (docs/dev/facts.md). Where it costs more than
+//! [`MOST_SLOWED_PERCENT`], the kernel and not the link would decide the rate; the last copy of each row is compared there.
+
+use std::time::Duration;
+
+use super::Bench;
+use super::row::Span;
+use super::rows::Timing;
+use super::transfer::Transfer;
+use hardware::{ComparedCopies, HardwareError, MOST_TALLIES, PatternCheck, Sent};
+
+/// Most that comparing may slow copies, per cent.
+pub(crate) const MOST_SLOWED_PERCENT: f64 = 2.0;
+/// Length of the rows that show it.
+const TRIAL: Duration = Duration::from_millis(100);
+/// Most copies of a flow in a row, far more than a row of seconds has.
+const MOST_COPIES: f64 = 1e6;
+
+impl Bench<'_> {
+    /// Lets every copy of these flows be compared, where there are kernels and room for it. Poisons the places; a kernel that
+    /// does not see the poison compares nothing. The sources are filled.
+    pub(crate) fn compare_all(&self, transfers: &mut [Transfer]) -> Result<(), HardwareError> {
+        let number = transfers.len();
+        for (place, transfer) in transfers.iter_mut().enumerate() {
+            transfer.compared_copies = None;
+            let (Some(to), Some(spare), Some(seed)) =
+                (transfer.to.device(), transfer.spare, self.seed_in(transfer.from))
+            else {
+                continue;
+            };
+            let tally = u32::try_from(place).unwrap_or(MOST_TALLIES);
+            if tally >= MOST_TALLIES || !transfer.kernels || transfer.from.device() == Some(to) {
+                continue;
+            }
+            let (first, second) = (self.turn(transfer, 0)?, self.turn(transfer, 1)?);
+            let sent = |from, before| Sent { seed, from, before };
+            let streams = self.streams(to, 2 * number + 1)?;
+            let copies = ComparedCopies {
+                engine: transfer.engine,
+                stream: transfer.stream,
+                sources: [first.0, second.0],
+                sent: [sent(first.1, second.1), sent(second.1, first.1)],
+                places: [transfer.to, spare],
+                bytes: transfer.bytes,
+                first: 0,
+                copies: 0,
+                // Behind those of copies and of kernels that heat.
+                checks: streams[number + 1 + place],
+                tally,
+                arrived: self.order_events(transfer.stream.device, place)?,
+                poisoned: self.order_events(to, number + place)?,
+            };
+            let mut words = 0;
+            for turn in [1, 3] {
+                for (at, buffer) in copies.places.into_iter().enumerate() {
+                    let counts = (tally, turn + u32::from(at > 0));
+                    self.driver.compare(
+                        copies.checks,
+                        buffer,
+                        copies.bytes,
+                        copies.sent[at],
+                        counts,
+                    )?;
+                }
+                words = self.driver.compared(copies.checks, tally)?.poisoned;
+            }
+            if words == 2 * (copies.bytes / 8) {
+                transfer.compared_copies = Some(copies);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the comparison of a row of copies with so many bytes in all. Returns what it counted; none if they are not compared.
+    pub(crate) fn compared_check(
+        &self,
+        transfer: &Transfer,
+        bytes: u64,
+    ) -> Result<Option<PatternCheck>, HardwareError> {
+        let Some(copies) = transfer.compared_copies else { return Ok(None) };
+        let counted = self.driver.compared(copies.checks, copies.tally)?;
+        Ok(Some(PatternCheck { words: bytes / 8, ..counted }))
+    }
+
+    /// Measures what comparing costs these flows, per cent; none for those that are not compared.
+    pub(crate) fn slowed_by_comparing(
+        &self,
+        transfers: &mut [Transfer],
+        each_ns: &[f64],
+    ) -> Result<Vec<Option<f64>>, HardwareError> {
+        copies_for(transfers, TRIAL, each_ns);
+        let plain: Vec<_> = transfers
+            .iter()
+            .map(|transfer| Transfer { compared_copies: None, ..*transfer })
+            .collect();
+        let [plain, compared] =
+            [&plain[..], &*transfers].map(|flows| self.row(flows, Timing::STEADY));
+        let mut slowed = Vec::new();
+        for ((transfer, plain), compared) in transfers.iter().zip(plain?).zip(compared?) {
+            let length = |spans: &[Span]| spans.first().map(|span| span.length_ns());
+            let lengths = length(&plain.spans).zip(length(&compared.spans));
+            let percent = lengths.map(|(plain, compared)| (compared / plain - 1.0) * 100.0);
+            slowed.push(percent.filter(|_| transfer.compared_copies.is_some()));
+        }
+        Ok(slowed)
+    }
+}
+
+/// Gives each flow as many copies as fit into a time, one at least.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a clamped, positive count"
+)]
+pub(crate) fn copies_for(transfers: &mut [Transfer], time: Duration, each_ns: &[f64]) {
+    for (transfer, ns) in transfers.iter_mut().zip(each_ns) {
+        let fit = time.as_secs_f64() * 1e9 / ns.max(1.0);
+        transfer.copies = fit.clamp(1.0, MOST_COPIES) as u32;
+    }
+}
