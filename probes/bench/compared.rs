@@ -10,7 +10,7 @@ use super::Bench;
 use super::row::Span;
 use super::rows::Timing;
 use super::transfer::Transfer;
-use hardware::{ComparedCopies, HardwareError, MOST_TALLIES, PatternCheck, Sent};
+use hardware::{Comparison, HardwareError, MOST_TALLIES, PatternCheck, Sent, SteadyCopies};
 
 /// Most that comparing may slow copies, per cent.
 pub(crate) const MOST_SLOWED_PERCENT: f64 = 2.0;
@@ -25,7 +25,7 @@ impl Bench<'_> {
     pub(crate) fn compare_all(&self, transfers: &mut [Transfer]) -> Result<(), HardwareError> {
         let number = transfers.len();
         for (place, transfer) in transfers.iter_mut().enumerate() {
-            transfer.compared_copies = None;
+            transfer.comparison = None;
             let (Some(to), Some(spare), Some(seed)) =
                 (transfer.to.device(), transfer.spare, self.seed_in(transfer.from))
             else {
@@ -38,40 +38,41 @@ impl Bench<'_> {
             let (first, second) = (self.turn(transfer, 0)?, self.turn(transfer, 1)?);
             let sent = |from, before| Sent { seed, from, before };
             let streams = self.streams(to, 2 * number + 1)?;
-            let copies = ComparedCopies {
-                engine: transfer.engine,
-                stream: transfer.stream,
-                sources: [first.0, second.0],
+            let compared = Comparison {
                 sent: [sent(first.1, second.1), sent(second.1, first.1)],
-                places: [transfer.to, spare],
-                bytes: transfer.bytes,
-                first: 0,
-                copies: 0,
                 // Behind those of copies and of kernels that heat.
-                checks: streams[number + 1 + place],
+                stream: streams[number + 1 + place],
                 tally,
                 arrived: self.order_events(transfer.stream.device, place)?,
                 poisoned: self.order_events(to, number + place)?,
             };
-            let mut words = 0;
+            let mut poisoned = 0;
             for turn in [1, 3] {
-                for (at, buffer) in copies.places.into_iter().enumerate() {
+                for (at, buffer) in [transfer.to, spare].into_iter().enumerate() {
+                    let (stream, sent) = (compared.stream, compared.sent[at]);
                     let counts = (tally, turn + u32::from(at > 0));
-                    self.driver.compare(
-                        copies.checks,
-                        buffer,
-                        copies.bytes,
-                        copies.sent[at],
-                        counts,
-                    )?;
+                    self.driver.compare(stream, buffer, transfer.bytes, sent, counts)?;
                 }
-                words = self.driver.compared(copies.checks, tally)?.poisoned;
+                poisoned = self.driver.compared(compared.stream, tally)?.poisoned;
             }
-            if words == 2 * (copies.bytes / 8) {
-                transfer.compared_copies = Some(copies);
+            if poisoned == 2 * (transfer.bytes / 8) {
+                transfer.comparison = Some(compared);
             }
         }
         Ok(())
+    }
+
+    /// Returns the copies of a row of seconds.
+    pub(crate) fn steady(&self, transfer: &Transfer) -> Result<SteadyCopies, HardwareError> {
+        let Transfer { engine, stream, to, bytes, copies, comparison, .. } = *transfer;
+        let (sources, places) = match comparison {
+            Some(_) => {
+                let spare = transfer.spare.unwrap_or(to);
+                ([self.turn(transfer, 0)?.0, self.turn(transfer, 1)?.0], [to, spare])
+            }
+            None => (self.sources(transfer, bytes, copies)?, [to; 2]),
+        };
+        Ok(SteadyCopies { engine, stream, sources, places, bytes, copies, compared: comparison })
     }
 
     /// Waits for the comparison of a row of copies with so many bytes in all. Returns what it counted; none if they are not compared.
@@ -80,30 +81,30 @@ impl Bench<'_> {
         transfer: &Transfer,
         bytes: u64,
     ) -> Result<Option<PatternCheck>, HardwareError> {
-        let Some(copies) = transfer.compared_copies else { return Ok(None) };
-        let counted = self.driver.compared(copies.checks, copies.tally)?;
+        let Some(compared) = transfer.comparison else { return Ok(None) };
+        let counted = self.driver.compared(compared.stream, compared.tally)?;
         Ok(Some(PatternCheck { words: bytes / 8, ..counted }))
     }
 
-    /// Measures what comparing costs these flows, per cent; none for those that are not compared.
+    /// Measures what comparing costs these flows, per cent, and returns what it counted meanwhile; none for those that are not
+    /// compared.
     pub(crate) fn slowed_by_comparing(
         &self,
         transfers: &mut [Transfer],
         each_ns: &[f64],
-    ) -> Result<Vec<Option<f64>>, HardwareError> {
+    ) -> Result<Vec<Option<(f64, PatternCheck)>>, HardwareError> {
         copies_for(transfers, TRIAL, each_ns);
-        let plain: Vec<_> = transfers
-            .iter()
-            .map(|transfer| Transfer { compared_copies: None, ..*transfer })
-            .collect();
-        let [plain, compared] =
-            [&plain[..], &*transfers].map(|flows| self.row(flows, Timing::STEADY));
+        let plain: Vec<_> =
+            transfers.iter().map(|transfer| Transfer { comparison: None, ..*transfer }).collect();
+        let plain = self.row(&plain, Timing::STEADY)?;
+        let compared = self.row(transfers, Timing::STEADY)?;
         let mut slowed = Vec::new();
-        for ((transfer, plain), compared) in transfers.iter().zip(plain?).zip(compared?) {
-            let length = |spans: &[Span]| spans.first().map(|span| span.length_ns());
-            let lengths = length(&plain.spans).zip(length(&compared.spans));
-            let percent = lengths.map(|(plain, compared)| (compared / plain - 1.0) * 100.0);
-            slowed.push(percent.filter(|_| transfer.compared_copies.is_some()));
+        for ((transfer, plain), compared) in transfers.iter().zip(plain).zip(compared) {
+            let length = |spans: &[Span]| spans.first().map_or(f64::NAN, |span| span.length_ns());
+            let percent = (length(&compared.spans) / length(&plain.spans) - 1.0) * 100.0;
+            let bytes = transfer.bytes.saturating_mul(u64::from(transfer.copies));
+            let counted = self.compared_check(transfer, bytes)?;
+            slowed.push(counted.map(|counted| (percent, counted)));
         }
         Ok(slowed)
     }

@@ -12,13 +12,11 @@ use std::collections::HashMap;
 use crate::bench::row::{Row, Span};
 use crate::bench::transfer::Transfer;
 use crate::bench::{Bench, Origin};
-use hardware::{ComparedCopies, Device, Event, HardwareError};
+use hardware::{Device, Event, HardwareError, SteadyCopies};
 use model::units::MIB;
 
 /// Bytes of the copy before a row's first event.
 const WARM_BYTES: u64 = MIB;
-/// Parts in which the copies of a row of seconds are enqueued. Chosen: each is some hundred copies, fewer than a stream holds.
-const PARTS: u32 = 8;
 
 /// The way in which rows are timed.
 #[derive(Clone, Copy)]
@@ -34,7 +32,7 @@ pub(crate) struct Timing {
     pub(crate) in_turn: bool,
     /// True if the host's time includes the wait for the end of the copies.
     pub(crate) blocking: bool,
-    /// True for rows of seconds, whose copies are enqueued in some parts, in turn: no stream takes thousands at once.
+    /// True for rows of seconds, whose copies are enqueued evenly: no stream takes thousands at once.
     pub(crate) steady: bool,
 }
 
@@ -287,32 +285,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Enqueues the copies of all rows in parts, one of each flow at a time. Those that are compared follow the others: their
-    /// calls wait when a stream is full.
+    /// Enqueues the copies of all rows evenly.
     fn enqueue_steadily(&self, rows: &[Enqueued<'_>]) -> Result<(), HardwareError> {
         rows.iter().try_for_each(|row| self.driver.record(row.marks[0], row.transfer.stream))?;
-        for part in 0..PARTS {
-            let mut compared = Vec::new();
-            for Enqueued { transfer, .. } in rows {
-                let upto = |part: u32| {
-                    let copies = u64::from(transfer.copies) * u64::from(part) / u64::from(PARTS);
-                    u32::try_from(copies).unwrap_or(u32::MAX)
-                };
-                let (first, copies) = (upto(part), upto(part + 1) - upto(part));
-                if copies == 0 {
-                    continue;
-                }
-                match transfer.compared_copies {
-                    Some(all) => compared.push(ComparedCopies { first, copies, ..all }),
-                    None => {
-                        let Transfer { engine, stream, to, bytes, .. } = **transfer;
-                        let sources = self.sources(transfer, bytes, copies)?;
-                        self.driver.copy_in_turn(engine, stream, to, sources, bytes, copies)?;
-                    }
-                }
-            }
-            self.driver.copy_compared(&compared)?;
-        }
+        let steady = |row: &Enqueued<'_>| self.steady(row.transfer);
+        let flows: Vec<SteadyCopies> = rows.iter().map(steady).collect::<Result<_, _>>()?;
+        self.driver.copy_steadily(&flows)?;
         rows.iter().try_for_each(|row| self.driver.record(row.end(), row.transfer.stream))
     }
 

@@ -4,7 +4,7 @@ use crate::Row;
 use crate::bench::Bench;
 use hardware::pattern::TURN_BYTES;
 use hardware::{
-    Buffer, ComparedCopies, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream,
+    Buffer, Comparison, ErrorKind, HardwareError, Location, PatternCheck, Sent, Stream,
 };
 use model::flow::{Endpoint, Flow};
 use model::placement::Engine;
@@ -18,7 +18,7 @@ pub(crate) struct Transfer {
     /// Room for another copy at the destination.
     pub(crate) spare: Option<Buffer>,
     /// The copies as they are compared, if each is.
-    pub(crate) compared_copies: Option<ComparedCopies>,
+    pub(crate) comparison: Option<Comparison>,
     pub(crate) engine: Engine,
     /// NVML index of the GPU that issues the copies.
     pub(crate) issuer: u32,
@@ -114,7 +114,7 @@ impl Bench<'_> {
             from: buffer(flow.from, true)?,
             to: buffer(flow.to, false)?,
             spare: None,
-            compared_copies: None,
+            comparison: None,
             engine,
             issuer,
             stream: Stream::default_of(device),

@@ -10,6 +10,7 @@ use crate::peers::plan::copy_bytes;
 use crate::{Group, Request, Round, Task};
 use model::counted::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 use model::flow::{Endpoint, Flow, Setup};
+use model::topology::LinkClass;
 use model::units::{Bytes, MIB};
 
 /// Time that one copy of a flow alone should take, milliseconds. It is long compared with the 8 us that a copy with
@@ -71,8 +72,9 @@ pub(crate) fn round(
 ) -> Option<Round> {
     let Planned { pattern, of, flows, counted } = planned;
     let Parameters { rows, copies, compared_ms, .. } = request.profile.load;
-    // Counters are compared with the bytes of few copies.
-    let compared_ms = if counted { 0 } else { compared_ms };
+    // A counter of PCIe has no room for the bytes of more copies.
+    let has_room = !counted || flows.iter().all(|flow| is_over_nvlink(request, *flow));
+    let compared_ms = if has_room { compared_ms } else { 0 };
     let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
     let mut bytes = bytes(request, &flows, super::places(compared_ms))?;
     if counted {
@@ -82,6 +84,11 @@ pub(crate) fn round(
     let task = Task::new(Setup::REFERENCE.with_engine(pattern.engine()).with_bytes(bytes), action);
     let deadline = request.deadline.unwrap_or_else(|| task.deadline(&flows, request.topology));
     Some(Round { id, slot, flows, task, deadline, timeline: false, name: of })
+}
+
+fn is_over_nvlink(request: &Request<'_>, flow: Flow) -> bool {
+    let route = flow.pair().and_then(|pair| request.topology.route(pair));
+    route.is_some_and(|route| matches!(route.class, LinkClass::NvLink(_)))
 }
 
 /// Returns the largest number of flows into one GPU, and out of one GPU.

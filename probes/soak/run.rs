@@ -14,7 +14,7 @@ use crate::bench::compared::{MOST_SLOWED_PERCENT, copies_for};
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::load::plan::TRIAL_COPIES;
-use hardware::HardwareError;
+use hardware::{HardwareError, PatternCheck};
 use model::placement::Engine;
 use model::units::GbPerSecond;
 
@@ -45,6 +45,15 @@ pub struct SoakFlow {
     pub slowed_percent: Option<f64>,
 }
 
+impl SoakFlow {
+    /// Takes the counts of copies of which every byte was compared.
+    fn counts(&mut self, counted: &PatternCheck) {
+        self.wrong += counted.copies;
+        self.detail = self.detail.take().or(Check::of(counted).detail);
+        self.compared = self.compared.saturating_add(8 * counted.words);
+    }
+}
+
 impl Bench<'_> {
     /// Runs a round of a soak for this time, in this many bursts.
     pub(crate) fn soak(
@@ -71,18 +80,28 @@ impl Bench<'_> {
         let known = self.slowed.borrow().get(&round.id).cloned();
         let slowed = match known {
             Some(slowed) => slowed,
-            None => self.slowed_by_comparing(&mut transfers, &each_ns)?,
+            None => {
+                let trial = self.slowed_by_comparing(&mut transfers, &each_ns)?;
+                for (flow, trial) in flows.iter_mut().zip(&trial) {
+                    if let Some((_, counted)) = trial {
+                        flow.copied += 2 * 8 * counted.words;
+                        flow.counts(counted);
+                    }
+                }
+                trial.iter().map(|trial| trial.map(|(percent, _)| percent)).collect()
+            }
         };
         for ((transfer, flow), slowed) in transfers.iter_mut().zip(&mut flows).zip(&slowed) {
             flow.slowed_percent = *slowed;
-            if slowed.is_none_or(|percent| percent > MOST_SLOWED_PERCENT) {
-                transfer.compared_copies = None;
+            // A rate that is not a number is none.
+            if !slowed.is_some_and(|percent| percent <= MOST_SLOWED_PERCENT) {
+                transfer.comparison = None;
             }
         }
         self.slowed.borrow_mut().insert(round.id, slowed);
         let burst = time / bursts.max(1);
         for _ in 0..bursts.max(1) {
-            for transfer in transfers.iter_mut().filter(|of| of.compared_copies.is_none()) {
+            for transfer in transfers.iter_mut().filter(|of| of.comparison.is_none()) {
                 self.prepare(transfer)?;
             }
             self.burst(&mut transfers, burst, &mut each_ns, &mut flows)?;
@@ -115,9 +134,7 @@ impl Bench<'_> {
             }
             flow.copied = flow.copied.saturating_add(timed.copied);
             if let Some(check) = self.compared_check(transfer, bytes)? {
-                flow.wrong += check.copies;
-                flow.detail = flow.detail.take().or(Check::of(&check).detail);
-                flow.compared = flow.compared.saturating_add(bytes);
+                flow.counts(&check);
                 continue;
             }
             let Some(check) = self.arrived(transfer)? else {
@@ -168,16 +185,16 @@ mod tests {
     use model::units::{Bytes, MIB};
     use sim::spec::{CopyFault, PairFault, Pairs};
 
-    /// Returns the bursts with wrong bytes in a number of rounds between two GPUs.
-    fn wrong(every: u32, rounds: u32) -> u64 {
+    /// Returns what a round of half a second between two GPUs copies of 64 MiB shows with a fault.
+    fn flow(fault: Option<PairFault>, spoil: fn(&mut sim::spec::MachineSpec)) -> SoakFlow {
         let mut spec = sim::builtin::get("h200x2").unwrap();
-        let fault = PairFault::new(Pairs::Ordered(0, 1), CopyFault::LostLine { every });
-        spec.faults.pairs.push(fault);
+        spec.faults.pairs.extend(fault);
+        spoil(&mut spec);
         let driver = sim::driver(spec).unwrap();
         let select = |index: u32| Selection::of(driver.as_ref(), index);
         let bench = Bench::open(driver.as_ref(), &[select(0), select(1)], Bytes(1 << 30));
         let (source, destination) = (0, 1);
-        let action = Action::Soak(crate::soak::Soak { pattern: None, millis: 250, bursts: 2 });
+        let action = Action::Soak(crate::soak::Soak { pattern: None, millis: 500, bursts: 2 });
         let round = Round {
             id: 0,
             slot: 0,
@@ -187,20 +204,45 @@ mod tests {
             timeline: false,
             name: String::new(),
         };
-        let bursts = (0..rounds).map(|_| match bench.run_one(&round) {
-            Outcome::Soak { soak } => {
-                let flow = &soak.flows[0];
-                assert_eq!(flow.wrong > 0, flow.detail.is_some());
-                flow.wrong
-            }
-            outcome => panic!("{outcome:?}"),
-        });
-        bursts.sum()
+        let Outcome::Soak { soak } = bench.run_one(&round) else { panic!("no soak") };
+        soak.flows[0].clone()
+    }
+
+    fn faulty(fault: CopyFault) -> SoakFlow {
+        flow(Some(PairFault::new(Pairs::Ordered(0, 1), fault)), |_| ())
     }
 
     #[test]
-    fn a_line_lost_in_every_fiftieth_copy_is_found_within_minutes_and_none_where_none_is() {
-        assert!(wrong(50, 120) > 0);
-        assert_eq!(wrong(u32::MAX, 120), 0);
+    fn every_copy_is_compared_and_what_each_fiftieth_loses_is_counted() {
+        let sound = flow(None, |_| ());
+        assert_eq!((sound.wrong, sound.detail), (0, None));
+        // All but the first rows, which show the rate and what comparing costs.
+        assert!(sound.compared > sound.copied / 2, "{} of {}", sound.compared, sound.copied);
+        assert!(sound.slowed_percent.unwrap() < MOST_SLOWED_PERCENT);
+        let lost = faulty(CopyFault::LostLine { every: 50 });
+        let copies = lost.compared / (64 * MIB);
+        assert!((copies / 50 - 1..=copies / 50 + 1).contains(&lost.wrong), "{lost:?}");
+        assert!(lost.detail.unwrap().contains("never written"));
+        let flipped = faulty(CopyFault::BitErrors { one_in: 400_000_000_000 });
+        assert!((1..=5).contains(&flipped.wrong), "{flipped:?}");
+    }
+
+    #[test]
+    fn a_fault_that_shows_above_a_temperature_shows_there_alone() {
+        let fault = PairFault::new(Pairs::Ordered(0, 1), CopyFault::Corrupt { words: 1 });
+        let hot = |above| flow(Some(PairFault { above_c: Some(above), ..fault }), |_| ());
+        assert!(hot(42).wrong > 0);
+        assert_eq!(hot(80).wrong, 0);
+    }
+
+    #[test]
+    fn where_comparing_slows_copies_only_the_last_is_compared() {
+        // The memory has hardly more than the link.
+        let slow = flow(None, |spec| {
+            spec.gpus.iter_mut().for_each(|gpu| gpu.local_gbps = 400.0.try_into().unwrap());
+        });
+        assert!(slow.slowed_percent.unwrap() > MOST_SLOWED_PERCENT);
+        // The copies that showed it, and the last of each burst.
+        assert!(slow.compared < slow.copied / 3, "{} of {}", slow.compared, slow.copied);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::handles::{
-    Buffer, ComparedCopies, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Event, PatternCheck, Sent, SteadyCopies, Stream,
 };
 use super::{HardwareError, HostDriver, LinkDriver, SharedDriver, TalkDriver};
 use model::measurement::RdmaSupport;
@@ -82,22 +82,6 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
         bytes: u64,
     ) -> Result<(), HardwareError>;
 
-    /// Enqueues a copy this many times, of two sources in turn.
-    fn copy_in_turn(
-        &self,
-        engine: Engine,
-        stream: Stream,
-        destination: Buffer,
-        sources: [Buffer; 2],
-        bytes: u64,
-        times: u32,
-    ) -> Result<(), HardwareError> {
-        (0..times).try_for_each(|copy| {
-            let source = sources[copy as usize % 2];
-            self.copy(engine, stream, destination, source, bytes)
-        })
-    }
-
     /// Enqueues a kernel that compares the first `bytes` bytes of a buffer of the stream's device with what was sent, adds to
     /// counts, and poisons the bytes, as an earlier call did. `counts` are their number and the number of the copy, which is
     /// not 0 and differs from that of the call before.
@@ -113,25 +97,28 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
     /// Waits for a stream that compares. Returns the counts of this number without those of words, and begins anew.
     fn compared(&self, stream: Stream, tally: u32) -> Result<PatternCheck, HardwareError>;
 
-    /// Enqueues these copies, all flows evenly, and what compares them.
-    fn copy_compared(&self, flows: &[ComparedCopies]) -> Result<(), HardwareError> {
+    /// Enqueues the copies of all these flows evenly: a call waits when its stream is full, and the other flows go on meanwhile.
+    fn copy_steadily(&self, flows: &[SteadyCopies]) -> Result<(), HardwareError> {
         let most = flows.iter().map(|flow| flow.copies).max().unwrap_or(0);
         for step in 0..most {
             for flow in flows {
                 let upto = |step: u32| u64::from(flow.copies) * u64::from(step) / u64::from(most);
                 for copy in upto(step)..upto(step + 1) {
-                    let copy = u64::from(flow.first) + copy;
                     let at = (copy % 2) as usize;
-                    let (place, sent) = (flow.places[at], flow.sent[at]);
-                    if copy > 1 {
-                        self.wait(flow.stream, flow.poisoned[at])?;
+                    let place = flow.places[at];
+                    if let Some(compared) = flow.compared
+                        && copy > 1
+                    {
+                        self.wait(flow.stream, compared.poisoned[at])?;
                     }
                     self.copy(flow.engine, flow.stream, place, flow.sources[at], flow.bytes)?;
-                    self.record(flow.arrived[at], flow.stream)?;
-                    self.wait(flow.checks, flow.arrived[at])?;
+                    let Some(compared) = flow.compared else { continue };
+                    self.record(compared.arrived[at], flow.stream)?;
+                    self.wait(compared.stream, compared.arrived[at])?;
                     let turn = u32::try_from(copy).unwrap_or(u32::MAX).saturating_add(1);
-                    self.compare(flow.checks, place, flow.bytes, sent, (flow.tally, turn))?;
-                    self.record(flow.poisoned[at], flow.checks)?;
+                    let counts = (compared.tally, turn);
+                    self.compare(compared.stream, place, flow.bytes, compared.sent[at], counts)?;
+                    self.record(compared.poisoned[at], compared.stream)?;
                 }
             }
         }

@@ -159,23 +159,27 @@ pub struct PatternCheck {
     pub copies: u64,
 }
 
-/// Copies of two parts of a pattern in turn into two places in turn. A kernel of the destination compares each and poisons its
-/// place before the next copy arrives there.
+/// Many copies of two sources in turn into two places in turn, which may be the same.
 #[derive(Debug, Clone, Copy)]
-pub struct ComparedCopies {
+pub struct SteadyCopies {
     pub engine: Engine,
     /// The stream of the copies.
     pub stream: Stream,
     pub sources: [Buffer; 2],
-    pub sent: [Sent; 2],
     pub places: [Buffer; 2],
     /// Bytes of each copy.
     pub bytes: u64,
-    /// Number of copies before these since the places were poisoned, and of these.
-    pub first: u32,
+    /// Number of copies.
     pub copies: u32,
+    pub compared: Option<Comparison>,
+}
+
+/// A kernel of the destination that compares each copy, and poisons its place before the next one arrives there.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparison {
+    pub sent: [Sent; 2],
     /// The stream of the destination that compares.
-    pub checks: Stream,
+    pub stream: Stream,
     /// Number of the counts at the destination, below [`MOST_TALLIES`].
     pub tally: u32,
     /// An event of the issuer for each place: its copy has ended.

@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::driver::Driver;
 pub use self::handles::{
-    Buffer, ComparedCopies, Device, DeviceInfo, DeviceMemory, Event, Location, MOST_TALLIES,
-    PatternCheck, Sent, Stream,
+    Buffer, Comparison, Device, DeviceInfo, DeviceMemory, Event, Location, MOST_TALLIES,
+    PatternCheck, Sent, SteadyCopies, Stream,
 };
 pub use self::host::{HostDriver, HostRoom, ProcessMemory, WORDS_LOOKED_AT};
 pub use self::kills::Kills;

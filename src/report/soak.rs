@@ -92,7 +92,7 @@ fn compared(soak: &Soak) -> Option<String> {
             "none wrong: at most 1 wrong bit in {}, at 95% confidence",
             scientific(compared / BITS_PER_ERROR)
         ),
-        wrong => format!("{} with wrong bytes", count(wrong, "copy")),
+        wrong => format!("wrong bytes in {wrong} of the copies"),
     };
     Some(format!("{} bits over links, {share}, {found}", scientific(all)))
 }

@@ -7,7 +7,7 @@ use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 /// A path whose bytes were wrong.
 struct WrongPath<'a> {
     path: &'a SoakPath,
-    bursts: u64,
+    copies: u64,
     first: Option<&'a SoakEvent>,
 }
 
@@ -26,12 +26,12 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
             |event: &&SoakEvent| event.kind == EventKind::WrongBytes && event.path == Some(number);
         WrongPath {
             path,
-            bursts: minutes.map(|(_, minute)| u64::from(minute.wrong)).sum(),
+            copies: minutes.map(|(_, minute)| minute.wrong).sum(),
             first: soak.events.iter().find(own),
         }
     };
     let mut wrong: Vec<WrongPath<'_>> = soak.numbered().map(of).collect();
-    wrong.retain(|wrong| wrong.bursts > 0 && !known(wrong.path));
+    wrong.retain(|wrong| wrong.copies > 0 && !known(wrong.path));
     let places = over_time::by_place(evidence, soak, &wrong, |wrong| wrong.path);
     places.iter().filter_map(|place| of_place(rule, soak, place)).collect()
 }
@@ -39,7 +39,7 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
 fn of_place(rule: &Rule, soak: &Soak, place: &OfPlace<'_, WrongPath<'_>>) -> Option<Finding> {
     let wrong = &place.of;
     let first = words::smallest(wrong.iter().filter_map(|wrong| wrong.first), |one| one.at_s);
-    let bursts: u64 = wrong.iter().map(|wrong| wrong.bursts).sum();
+    let copies: u64 = wrong.iter().map(|wrong| wrong.copies).sum();
     let name = wrong.first()?.path.name();
     let more = words::further(" and ", wrong.len() - 1, "more flow");
     let when = first.map_or(String::new(), |event| {
@@ -47,14 +47,13 @@ fn of_place(rule: &Rule, soak: &Soak, place: &OfPlace<'_, WrongPath<'_>>) -> Opt
         format!(", first after {at} of {of}")
     });
     let detail = words::after("; ", first.map(|event| &event.what));
-    let message =
-        format!("{name}{more}: wrong bytes after {}{when}{detail}", words::count(bursts, "burst"));
+    let message = format!("{name}{more}: wrong bytes in {copies} of the copies{when}{detail}");
     let plan = Plan::until_repair([Step::MachineOutOfService])
         .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&place.gpus)))]);
     let found = rule
         .finding(place.subject.clone(), message, plan)
-        .fact("wrong_bursts", bursts)
+        .fact("wrong_copies", copies)
         .fact("first_after", first.map(|event| Fact::Seconds(event.at_s)));
     Some(place.mark(found))
 }
@@ -84,7 +83,11 @@ mod tests {
         let all = over_time::testing::after(soak);
         let found = only(&all, "data-wrong", Severity::Error);
         assert_eq!(found.subject, Subject::Pair(Pair { source: 3, destination: 4 }));
-        assert!(found.message.contains("32 bursts, first after 45 min"), "{}", found.message);
+        assert!(
+            found.message.contains("in 32 of the copies, first after 45 min"),
+            "{}",
+            found.message
+        );
         let (must, may) = (["out-of-service", "swap"], ["xid", "link-errors", "test-memory"]);
         assert_advice(&data_wrong::RULE, &all, &must, &may);
     }

@@ -103,6 +103,8 @@ fn changed() -> SimTelemetry {
         ecc_uncorrected_under_load: 2,
         temperature_c: 31,
         temperature_under_load_c: 55,
+        power_under_load_w: Some(310),
+        power_limit_w: Some(700),
         remapping_pending: true,
         remapping_failed: true,
         throttle_reasons: vec!["sw-power-cap".into()],

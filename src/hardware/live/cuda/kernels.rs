@@ -177,7 +177,7 @@ impl Kernels {
         launch(table, self.work, (4 * self.multiprocessors, BLOCK), stream, arguments)
     }
 
-    /// Multiplies matrices for `limit` nanoseconds. One block a multiprocessor leaves room for kernels that compare; with four,
+    /// Multiplies matrices for `limit` nanoseconds. Two blocks a multiprocessor leave room for kernels that compare; with four,
     /// these waited for its end (2 x H200).
     pub(super) fn heat(
         &self,
@@ -188,7 +188,7 @@ impl Kernels {
         let (mut none, mut rounds) = (0_u64, u32::MAX - 1);
         let arguments =
             [argument(&mut none), argument(&mut none), argument(&mut rounds), argument(&mut limit)];
-        launch(table, self.work, (self.multiprocessors, BLOCK), stream, arguments)
+        launch(table, self.work, (2 * self.multiprocessors, BLOCK), stream, arguments)
     }
 
     /// Copies 16-byte vectors, source to destination.

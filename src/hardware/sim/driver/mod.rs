@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hardware::{
-    Buffer, ComparedCopies, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event,
-    HardwareError, Location, PatternCheck, Sent, Stream,
+    Buffer, Device, DeviceInfo, DeviceMemory, Driver, ErrorKind, Event, HardwareError, Location,
+    PatternCheck, Sent, SteadyCopies, Stream,
 };
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::{Engine, StreamKind};
@@ -322,25 +322,6 @@ impl Driver for SimDriver {
         self.state.borrow_mut().copy(engine, stream, (destination, source), bytes, Repeat::ONCE)
     }
 
-    fn copy_in_turn(
-        &self,
-        engine: Engine,
-        stream: Stream,
-        destination: Buffer,
-        sources: [Buffer; 2],
-        bytes: u64,
-        times: u32,
-    ) -> Result<(), HardwareError> {
-        let Some(last) = times.checked_sub(1) else {
-            return Ok(());
-        };
-        // One operation of as many bytes: hours of copies take no longer than their number of rounds. Of the bytes, only
-        // those of the last two copies can be seen.
-        let of = |copy: u32| sources[copy as usize % 2];
-        let repeat = Repeat { before: last.checked_sub(1).map(of), ..Repeat::times(times) };
-        self.state.borrow_mut().copy(engine, stream, (destination, of(last)), bytes, repeat)
-    }
-
     fn compare(
         &self,
         stream: Stream,
@@ -362,12 +343,19 @@ impl Driver for SimDriver {
         Ok(found.unwrap_or(PatternCheck::NONE))
     }
 
-    fn copy_compared(&self, flows: &[ComparedCopies]) -> Result<(), HardwareError> {
+    fn copy_steadily(&self, flows: &[SteadyCopies]) -> Result<(), HardwareError> {
         let mut state = self.state.borrow_mut();
         for flow in flows {
-            let compared = Some((flow.sent[0], flow.tally));
-            let repeat = Repeat { compared, ..Repeat::times(flow.copies) };
-            let ends = (flow.places[0], flow.sources[0]);
+            let Some(last) = flow.copies.checked_sub(1) else { continue };
+            // One operation of as many bytes: hours of copies take no longer than their number of rounds. Of the bytes, only
+            // those of the last two copies can be seen, unless all are compared.
+            let at = |copy: u32| copy as usize % 2;
+            let repeat = Repeat {
+                before: last.checked_sub(1).map(|copy| flow.sources[at(copy)]),
+                compared: flow.compared.map(|compared| (compared.sent[at(last)], compared.tally)),
+                ..Repeat::times(flow.copies)
+            };
+            let ends = (flow.places[at(last)], flow.sources[at(last)]);
             state.copy(flow.engine, flow.stream, ends, flow.bytes, repeat)?;
         }
         Ok(())
