@@ -2,22 +2,25 @@
 
 #include "clock.cuh"
 
+// Registers of operands: products that follow each other share few.
+constexpr unsigned int HALVES = 16;
+
 // One step of a matrix product on a warp's own registers, of the largest shape that every GPU of the architecture has
 // (PTX ISA, "mma": m16n8k16 from sm_80 on, m16n8k8 from sm_75 on). Older GPUs multiply without matrix units.
-static __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned int (&halves)[8], unsigned int at) {
+static __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned int (&halves)[HALVES], unsigned int at) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                  "{%0,%1,%2,%3};"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(halves[at % 8]), "r"(halves[(at + 1) % 8]), "r"(halves[(at + 2) % 8]), "r"(halves[(at + 3) % 8]),
-                   "r"(halves[(at + 4) % 8]), "r"(halves[(at + 5) % 8]));
+                 : "r"(halves[at % HALVES]), "r"(halves[(at + 1) % HALVES]), "r"(halves[(at + 2) % HALVES]), "r"(halves[(at + 3) % HALVES]),
+                   "r"(halves[(at + 4) % HALVES]), "r"(halves[(at + 5) % HALVES]));
 #elif __CUDA_ARCH__ >= 750
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(halves[at % 8]), "r"(halves[(at + 1) % 8]), "r"(halves[(at + 2) % 8]));
+                 : "r"(halves[at % HALVES]), "r"(halves[(at + 1) % HALVES]), "r"(halves[(at + 2) % HALVES]));
 #else
     for (unsigned int i = 0; i < 4; ++i) {
-        sum[i] = sum[i] * 0.5f + __uint_as_float(halves[(at + i) % 8]);
+        sum[i] = sum[i] * 0.5f + __uint_as_float(halves[(at + i) % HALVES]);
     }
 #endif
 }
@@ -38,15 +41,15 @@ peerscope_work(uint4* memory, unsigned long long vectors, unsigned int rounds, u
         const unsigned long long start = nanoseconds();
         float sums[PRODUCTS][4] = {};
         // Halves between 0.5 and 1 whose signs and bits differ: products of ones draw half as much power (2 x H200: 327 and 689 W).
-        unsigned int halves[8];
+        unsigned int halves[HALVES];
 #pragma unroll
-        for (unsigned int i = 0; i < 8; ++i) {
-            halves[i] = ((unsigned int)pattern(blockIdx.x, 8 * threadIdx.x + i) & 0x83FF83FFu) | 0x38003800u;
+        for (unsigned int i = 0; i < HALVES; ++i) {
+            halves[i] = ((unsigned int)pattern(blockIdx.x, HALVES * threadIdx.x + i) & 0x83FF83FFu) | 0x38003800u;
         }
         for (unsigned int round = 0; round < rounds; ++round) {
 #pragma unroll
             for (unsigned int i = 0; i < PRODUCTS; ++i) {
-                multiply(sums[i], halves, i);
+                multiply(sums[i], halves, 6 * i);
             }
             // The clock is read rarely: reading it takes time too.
             if (round % 64 == 63 && limit_ns != 0 && nanoseconds() - start >= limit_ns) {

@@ -231,8 +231,8 @@ pub(crate) fn direct(request: &Request<'_>, pair: Pair, buffer: u64) -> Vec<Task
 }
 
 /// Returns the placements in which a combination is measured, given the extent of each axis. The reference placement
-/// measures each axis alone, and kernels on either side, which write or read. Other products of axes belong to
-/// `full`.
+/// measures each axis alone, kernels on either side, which write or read, and reads both ways. Other products of axes belong
+/// to `full`.
 fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
     let [engine, issuer, direction] = extents;
     if extents.contains(&Extent::None) {
@@ -245,7 +245,11 @@ fn in_common(extents: [Extent; 3]) -> Vec<Placement> {
             std::iter::once(Placement::REFERENCE).chain(others).collect()
         }
         1 => vec![Placement::REFERENCE],
-        2 if direction == Extent::EveryPlacement && engine == issuer => vec![Placement::REFERENCE],
+        2 if engine == Extent::EveryPlacement
+            || direction == Extent::EveryPlacement && engine == issuer =>
+        {
+            vec![Placement::REFERENCE]
+        }
         _ => Vec::new(),
     }
 }

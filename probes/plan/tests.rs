@@ -164,7 +164,11 @@ fn full_is_the_whole_product_and_verifies_pushing_and_pulling_kernels() {
 fn standard_measures_each_axis_by_itself() {
     let tasks = of(&plan(Name::Standard, &driver(), &[Group::Peers]), 0, 1);
     let direct = tasks.iter().filter(|task| is_bandwidth(task, Path::Direct)).count();
-    assert_eq!(direct, 8 + 4, "issued by destination, kernels that write and that read, both ways");
+    assert_eq!(
+        direct,
+        8 + 5,
+        "issued by destination, kernels that write and that read, both ways by each"
+    );
     let staged = tasks.iter().filter(|task| is_bandwidth(task, Path::Staged)).count();
     assert_eq!(staged, 1);
     let first_direct = tasks.iter().position(|task| is_bandwidth(task, Path::Direct));

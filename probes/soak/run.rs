@@ -15,7 +15,6 @@ use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::load::plan::TRIAL_COPIES;
 use hardware::{HardwareError, PatternCheck};
-use model::placement::Engine;
 use model::units::GbPerSecond;
 
 /// Places at the destination for each flow, so that one is compared while the other is written.
@@ -151,12 +150,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Heats the GPUs of these copies for this time, if their kernels do not copy already.
-    /// Returns the GPUs.
+    /// Heats the GPUs of these copies for this time. Returns the GPUs.
     fn heat(&self, transfers: &[Transfer], time: Duration) -> Result<Vec<u32>, HardwareError> {
         let mut gpus: Vec<u32> = transfers
             .iter()
-            .filter(|transfer| transfer.engine == Engine::Copy)
             .flat_map(|transfer| transfer.flow.ends())
             .filter_map(|end| end.gpu())
             .filter(|gpu| self.facts().kernels_failure_of(*gpu).is_none())

@@ -368,11 +368,61 @@ pub(super) fn alike(soak: &Soak) -> Vec<Vec<&SoakEvent>> {
 
 #[cfg(test)]
 mod tests {
-    use super::amount;
+    use super::*;
+    use model::flow::Flow;
+    use model::placement::Pair;
+    use model::soak::{Minute, SoakPath};
 
     #[test]
     fn nothing_has_no_sign() {
         let nothing: f64 = [].iter().sum();
         assert_eq!((amount(nothing), amount(1.93e15)), ("0.0 MB".into(), "1.9 PB".into()));
+    }
+
+    /// Returns a minute of a petabit over a link, of which this many bytes were compared, and of GPUs that draw this power.
+    fn soak(verified_bytes: u64, wrong: u64, watts: [f64; 2]) -> Soak {
+        let flow = Flow::from(Pair { source: 0, destination: 1 });
+        let path = SoakPath { pattern: None, of: String::new(), from: flow.from, to: flow.to };
+        let copies = MinuteOfPath {
+            bytes: 125_000_000_000_000,
+            verified_bytes,
+            wrong,
+            ..MinuteOfPath::default()
+        };
+        let gpu = |(gpu, watts): (u32, f64)| MinuteOfGpu {
+            gpu,
+            power_w: Some(watts),
+            power_limit_w: Some(700.0),
+            ..MinuteOfGpu::default()
+        };
+        let gpus = (0..).zip(watts).map(gpu).collect();
+        let minutes = vec![Minute { until_s: 60.0, gpus, paths: vec![copies] }];
+        Soak { paths: vec![path], minutes, ..Soak::default() }
+    }
+
+    #[test]
+    fn bits_that_were_compared_bound_the_errors() {
+        let all = soak(125_000_000_000_000, 0, [690.0, 688.0]);
+        let said = compared(&all).unwrap();
+        assert_eq!(
+            said,
+            "1.0·10^15 bits over links, all of them compared, none wrong: at most 1 wrong bit in 3.3·10^14, at 95% confidence"
+        );
+        let some = compared(&soak(12_500_000_000_000, 3, [690.0; 2])).unwrap();
+        assert_eq!(
+            some,
+            "1.0·10^15 bits over links, 10% of them compared, wrong bytes in 3 of the copies"
+        );
+        assert_eq!(compared(&soak(0, 0, [690.0; 2])), None);
+    }
+
+    #[test]
+    fn a_gpu_far_below_its_power_limit_is_named() {
+        assert_eq!(power(&soak(0, 0, [690.0, 688.0])).unwrap(), "GPUs drew 688 to 690 W of 700");
+        let said = power(&soak(0, 0, [690.0, 310.0])).unwrap();
+        assert_eq!(
+            said,
+            "GPUs drew 310 to 690 W of 700; below 60% of the limit, so not at full heat: GPU 1 (310)"
+        );
     }
 }

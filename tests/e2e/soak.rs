@@ -26,7 +26,7 @@ struct Case {
 }
 
 // The labels follow from the descriptions and were written before any output was seen.
-const CASES: [Case; 15] = [
+const CASES: [Case; 19] = [
     // Healthy GPUs that become warm, as all do.
     Case {
         name: "warms-up",
@@ -166,6 +166,40 @@ const CASES: [Case; 15] = [
         exit: 0,
         says: &["10 min 3 s python3 (process 4711) began to use GPU 4", "no longer uses GPU 4"],
     },
+    // Every copy is compared: a line that one of fifty loses, and a bit that flips once in 10^12, three times a second.
+    Case {
+        name: "loses-a-line-of-every-fiftieth-copy",
+        faults: "copies = [{ pairs = { ordered = [0, 1] }, fault = { lost-line = { every = 50 } }, after_minutes = 2 }]",
+        length: "8m",
+        must: &[("data-wrong", "0 → 1")],
+        exit: 1,
+        says: &["of the copies", "never written"],
+    },
+    Case {
+        name: "flips-a-bit-in-1e12",
+        faults: "copies = [{ pairs = { ordered = [0, 1] }, fault = { bit-errors = { one_in = 1000000000000 } }, after_minutes = 2 }]",
+        length: "8m",
+        must: &[("data-wrong", "0 → 1")],
+        exit: 1,
+        says: &["of the copies", "first after 2 min"],
+    },
+    // All GPUs become 84 degrees hot; from 80 on, after 20 minutes, one pair's bytes are wrong.
+    Case {
+        name: "wrong-above-80-degrees",
+        faults: "heat = [{ to_c = 84.0, minutes = 8.0 }]",
+        length: "1h",
+        must: &[("data-wrong", "2 → 6")],
+        exit: 1,
+        says: &["first after 20 min"],
+    },
+    Case {
+        name: "hot-and-right",
+        faults: "heat = [{ to_c = 84.0, minutes = 8.0 }]",
+        length: "1h",
+        must: &[],
+        exit: 0,
+        says: &["none wrong: at most 1 wrong bit in", "of them compared", "84 °C"],
+    },
 ];
 
 /// Codes of the rules on hours under load.
@@ -184,6 +218,9 @@ fn described(case: &Case, folder: &std::path::Path) -> String {
     let drifts = match case.name {
         // 5% over an hour.
         "drifts" => "drifts = [{ gpu = 3, percent = 5.0, over_ms = 3600000.0 }]\n",
+        "wrong-above-80-degrees" => {
+            "pairs = [{ pairs = { ordered = [2, 6] }, fault = { corrupt = { words = 1 } }, above_c = 80 }]\n"
+        }
         _ => "",
     };
     let text = format!(
