@@ -1,6 +1,7 @@
 //! The probes: what is planned, how it runs on a driver, and what its outcomes become. A folder for each, and beside them what
 //! they share. This file has the lists. The parent calls [`plan::rounds`] and [`assemble`], a worker calls [`Bench::run`].
 
+mod addresses;
 mod assemble;
 mod asynchrony;
 mod bench;
@@ -95,6 +96,7 @@ actions! {
     Live of live::Live,
     Chase of live::Chase,
     Links of links::Links,
+    Addresses of addresses::Addresses,
     Share of share::Share,
     Soak of soak::Soak,
 }
@@ -172,6 +174,12 @@ pub enum Outcome {
     Links {
         ways: Vec<links::run::Way>,
     },
+    /// Addresses all over a GPU's memory were tried.
+    Addresses {
+        /// Size of the memory.
+        span_bytes: u64,
+        passes: Vec<addresses::run::Pass>,
+    },
     /// Another process could use what one had.
     Handed {
         handed: Box<share::Handed>,
@@ -245,6 +253,8 @@ choices! {
         Live = "live",
         /// Each NVLink by itself: rate, latency, bytes.
         Links = "links",
+        /// Bytes at addresses all over each GPU's free memory.
+        Addresses = "addresses",
         /// Memory shared between two processes (CUDA IPC, /dev/shm).
         Share = "share",
     }
@@ -261,6 +271,7 @@ impl Group {
             | Self::Load
             | Self::Live
             | Self::Links
+            | Self::Addresses
             | Self::Share => false,
         }
     }

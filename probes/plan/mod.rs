@@ -13,6 +13,7 @@ mod wanted;
 
 use std::collections::BTreeSet;
 
+pub use crate::addresses::plan::addresses_left_out;
 pub use self::follow::follow;
 pub use self::left_out::{gpus_left_out, left_out, links_left_out, load_left_out, thinned_out};
 pub use self::profile::Profile;
@@ -21,7 +22,7 @@ use self::slot::{Slot, numbered};
 use self::wanted::Wanted;
 pub use crate::soak::plan::soak;
 use crate::{Action, Request, Round};
-use crate::{asynchrony, contention, host, links, live, load, local, pipeline, share};
+use crate::{addresses, asynchrony, contention, host, links, live, load, local, pipeline, share};
 use model::flow::{Endpoint, Flow};
 use model::measurement::DriverFacts;
 use model::placement::{Pair, Path, Side};
@@ -69,6 +70,7 @@ pub fn rounds(request: &Request<'_>) -> Vec<Round> {
     planned.extend(both_ways);
     planned.extend(live::plan::rounds(request, &wanted.heats()));
     planned.extend(links::plan::rounds(request, &wanted.in_full()));
+    planned.extend(addresses::plan::rounds(request));
     planned.extend(host::plan::rounds(request));
     planned.extend(contention::plan::rounds(request));
     planned.extend(pipeline::plan::rounds(request));

@@ -1,0 +1,299 @@
+//! Takes the free memory of a GPU, writes a tag of its own at each address, and compares all of them once all are written. A
+//! write that lands elsewhere then shows at both addresses.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::bench::Bench;
+use crate::bench::OpenGpu;
+use crate::bench::open_gpus::spare;
+use crate::figures::without_figures;
+use hardware::{Buffer, Driver, ErrorKind, HardwareError, Sent};
+use model::addresses::{Access, Fate, MemoryReach, WrongRange};
+use model::placement::{Engine, Pair, Path, StreamKind};
+use model::status::Verified;
+use model::units::{Bytes, GIB, KIB, MIB};
+
+/// Bytes at each address, and the distance of two.
+const SLICE: u64 = 64 * KIB;
+const EVERY: u64 = 32 * MIB;
+/// Bytes of an allocation. Chosen: in fragmented memory smaller ones find more room, and each costs a call.
+const BLOCK: u64 = GIB;
+/// Addresses of an allocation.
+const EACH: u64 = BLOCK / EVERY;
+/// Most searches of a round for the address whose bytes arrived: each compares with all, some 0.2 s on H200.
+const MOST_SEARCHES: u32 = 8;
+/// Most ranges of wrong addresses in a cell.
+const MOST_RANGES: usize = 8;
+
+/// Addresses that were written and read in one way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pass {
+    pub engine: Engine,
+    pub access: Access,
+    /// Number of addresses with wrong bytes.
+    pub wrong: u64,
+    pub ranges: Vec<WrongRange>,
+}
+
+/// Addresses with wrong bytes, by number: what comes of their bytes, and the address that is reached instead.
+type Fates = BTreeMap<u64, (Fate, Option<u64>)>;
+
+/// An allocation. The tag of each address is a part of the pattern of a seed.
+struct Block {
+    buffer: Buffer,
+    /// Seeds of what was written last, and before.
+    seeds: [u64; 2],
+}
+
+impl Block {
+    const fn addresses(&self) -> u64 {
+        self.buffer.bytes / EVERY
+    }
+}
+
+/// A GPU that writes or reads, with memory for what it sends and receives.
+struct Hand {
+    gpu: u32,
+    sent: Buffer,
+    received: Buffer,
+}
+
+/// The memory that is tried, in the order in which the driver gave it.
+struct Sweep<'b> {
+    bench: &'b Bench<'b>,
+    blocks: Vec<Block>,
+    /// Searches that are left.
+    searches: Cell<u32>,
+}
+
+impl Bench<'_> {
+    /// Tries addresses all over the free memory of a pair's second GPU, from both.
+    pub(crate) fn addresses(&self, pair: Pair) -> Result<Outcome, HardwareError> {
+        self.set_path(pair, Path::Direct)?;
+        let mut taken = Vec::new();
+        let tried = self.try_addresses(pair, &mut taken);
+        // All of it is given back, whatever happened.
+        let given: Vec<_> = taken.iter().map(|buffer| self.driver.free(*buffer)).collect();
+        let tried = tried?;
+        given.into_iter().collect::<Result<(), _>>().map(|()| tried)
+    }
+
+    fn try_addresses(
+        &self,
+        Pair { source, destination }: Pair,
+        taken: &mut Vec<Buffer>,
+    ) -> Result<Outcome, HardwareError> {
+        let [peer, owner] = [self.hand(source, taken)?, self.hand(destination, taken)?];
+        let blocks = self.take(destination, taken)?;
+        let span_bytes = blocks.iter().map(|block| block.buffer.bytes).sum();
+        let mut sweep = Sweep { bench: self, blocks, searches: Cell::new(MOST_SEARCHES) };
+        sweep.write(&owner, Engine::Copy)?;
+        if !sweep.compare(&owner, Engine::Copy, Access::Read)?.is_empty() {
+            let why = format!("GPU {destination} reads other bytes than it wrote to its own memory");
+            return Err(HardwareError::new(ErrorKind::Other, why));
+        }
+        let mut passes = Vec::new();
+        for access in [Access::Read, Access::Write] {
+            for engine in [Engine::Copy, Engine::Kernel] {
+                let fates = match access {
+                    Access::Read => sweep.compare(&peer, engine, access)?,
+                    Access::Write => {
+                        sweep.write(&peer, engine)?;
+                        sweep.compare(&owner, Engine::Copy, access)?
+                    }
+                };
+                let wrong = fates.len() as u64;
+                passes.push(Pass { engine, access, wrong, ranges: ranges(&fates) });
+            }
+        }
+        Ok(Outcome::Addresses { span_bytes, passes })
+    }
+
+    fn hand(&self, gpu: u32, taken: &mut Vec<Buffer>) -> Result<Hand, HardwareError> {
+        let bytes = EACH * SLICE;
+        let both = self.driver.allocate(self.open_gpu(gpu)?.device, 2 * bytes)?;
+        taken.push(both);
+        let [sent, received] = [0, bytes].map(|from| self.driver.part(both, from, bytes));
+        Ok(Hand { gpu, sent: sent?, received: received? })
+    }
+
+    /// Takes the memory of a GPU that is to be had, but for a margin.
+    fn take(&self, gpu: u32, taken: &mut Vec<Buffer>) -> Result<Vec<Block>, HardwareError> {
+        let OpenGpu { device, shared, .. } = self.open_gpu(gpu)?;
+        let mut left = spare(self.driver.memory(*device)?, *shared) / EVERY * EVERY;
+        let mut blocks = Vec::new();
+        while left > 0 {
+            match self.driver.allocate(*device, left.min(BLOCK)) {
+                Ok(buffer) => {
+                    left -= buffer.bytes;
+                    taken.push(buffer);
+                    blocks.push(Block { buffer, seeds: [0; 2] });
+                }
+                // Another program was faster.
+                Err(error) if error.kind == ErrorKind::OutOfMemory => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if blocks.is_empty() {
+            let why = format!("GPU {gpu} has too little free memory to try its addresses");
+            return Err(HardwareError::new(ErrorKind::Hindered, why));
+        }
+        Ok(blocks)
+    }
+}
+
+impl Sweep<'_> {
+    /// Writes a new tag at each address, from the memory of this GPU.
+    fn write(&mut self, hand: &Hand, engine: Engine) -> Result<(), HardwareError> {
+        let (bench, driver) = (self.bench, self.bench.driver);
+        let stream = bench.stream(hand.gpu, StreamKind::Side)?;
+        for block in &mut self.blocks {
+            block.seeds = [bench.seeds.next(), block.seeds[0]];
+            driver.fill(hand.sent, hand.sent.bytes, block.seeds[0])?;
+            bench.settle([hand.sent].into_iter())?;
+            for at in 0..block.addresses() {
+                let to = driver.part(block.buffer, at * EVERY, SLICE)?;
+                driver.copy(engine, stream, to, part(driver, hand.sent, at)?, SLICE)?;
+            }
+            driver.synchronize(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Copies what is at each address to the memory of this GPU and compares it there.
+    fn compare(
+        &self,
+        hand: &Hand,
+        engine: Engine,
+        access: Access,
+    ) -> Result<Fates, HardwareError> {
+        let (bench, driver) = (self.bench, self.bench.driver);
+        let stream = bench.stream(hand.gpu, StreamKind::Side)?;
+        let blank = bench.seeds.next();
+        let (mut fates, mut shift) = (Fates::new(), 0);
+        for (block, first) in self.blocks.iter().zip((0..).step_by(EACH as usize)) {
+            let [written, before] = block.seeds;
+            driver.fill(hand.received, hand.received.bytes, blank)?;
+            bench.settle([hand.received].into_iter())?;
+            for at in 0..block.addresses() {
+                let from = driver.part(block.buffer, at * EVERY, SLICE)?;
+                driver.copy(engine, stream, part(driver, hand.received, at)?, from, SLICE)?;
+            }
+            driver.synchronize(stream)?;
+            let all = driver.part(hand.received, 0, block.addresses() * SLICE)?;
+            if holds(driver, all, written, 0)? {
+                continue;
+            }
+            for at in 0..block.addresses() {
+                let (here, slice) = (first + at, part(driver, hand.received, at)?);
+                if holds(driver, slice, written, at)? {
+                    continue;
+                }
+                if holds(driver, slice, blank, at)? || holds(driver, slice, before, at)? {
+                    fates.entry(here).or_insert((Fate::Lost, None));
+                    continue;
+                }
+                let Some(other) = self.whose(slice, here.wrapping_add(shift))? else {
+                    fates.entry(here).or_insert((Fate::Corrupt, None));
+                    continue;
+                };
+                shift = other.wrapping_sub(here);
+                let (address, reached) = match access {
+                    Access::Read => (here, other),
+                    Access::Write => (other, here),
+                };
+                fates.insert(address, (Fate::Elsewhere, Some(reached)));
+            }
+        }
+        Ok(fates)
+    }
+
+    /// Returns the number of the address whose tag these bytes are, tried at this one first.
+    fn whose(&self, slice: Buffer, first: u64) -> Result<Option<u64>, HardwareError> {
+        let is_of = |address: u64| -> Result<bool, HardwareError> {
+            let block = usize::try_from(address / EACH).ok().and_then(|at| self.blocks.get(at));
+            let block = block.filter(|block| address % EACH < block.addresses());
+            let held =
+                |block: &Block| holds(self.bench.driver, slice, block.seeds[0], address % EACH);
+            block.map_or(Ok(false), held)
+        };
+        if is_of(first)? {
+            return Ok(Some(first));
+        }
+        let left = self.searches.get();
+        self.searches.set(left.saturating_sub(1));
+        let all = if left > 0 { self.blocks.len() as u64 * EACH } else { 0 };
+        for address in 0..all {
+            if is_of(address)? {
+                return Ok(Some(address));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the place of an address in memory beside that which is tried.
+fn part(driver: &dyn Driver, beside: Buffer, at: u64) -> Result<Buffer, HardwareError> {
+    driver.part(beside, at * SLICE, SLICE)
+}
+
+/// Returns true if a buffer holds what a seed has from this address on.
+fn holds(driver: &dyn Driver, buffer: Buffer, seed: u64, at: u64) -> Result<bool, HardwareError> {
+    let sent = Sent { seed, from: at * SLICE / 8 };
+    let checks = driver.check(&[(buffer, sent)], buffer.bytes)?;
+    Ok(checks.iter().all(|check| check.wrong == 0))
+}
+
+/// Returns neighbouring addresses of one fate together.
+fn ranges(fates: &Fates) -> Vec<WrongRange> {
+    let mut ranges: Vec<WrongRange> = Vec::new();
+    for (at, (fate, instead)) in fates {
+        let (from, instead) = (at * EVERY, instead.map(|at| Bytes(at * EVERY)));
+        let goes_on = |last: &&mut WrongRange| {
+            let expected = last.instead_bytes.map(|at| Bytes(at.0 + from - last.from_bytes.0));
+            (last.to_bytes.0, last.fate, expected) == (from, *fate, instead)
+        };
+        let (from_bytes, to_bytes) = (Bytes(from), Bytes(from + EVERY));
+        match ranges.last_mut().filter(goes_on) {
+            Some(last) => last.to_bytes = to_bytes,
+            None => ranges.push(WrongRange {
+                from_bytes,
+                to_bytes,
+                fate: *fate,
+                instead_bytes: instead,
+            }),
+        }
+    }
+    ranges.truncate(MOST_RANGES);
+    ranges
+}
+
+/// Returns the cells of a pair: one for each way, or one with the reason why there are none.
+pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<MemoryReach> {
+    let Outcome::Addresses { span_bytes, passes } = outcome else {
+        let mut cell = MemoryReach::blank(pair, Engine::Copy, Access::Write);
+        cell.ending = without_figures(outcome);
+        return vec![cell];
+    };
+    let addresses = span_bytes / EVERY;
+    let cell = |pass: &Pass| {
+        let mut cell = MemoryReach::blank(pair, pass.engine, pass.access);
+        #[allow(clippy::cast_precision_loss, reason = "thousands")]
+        let share = |part: u64| 100.0 * part as f64 / addresses.max(1) as f64;
+        cell.right_percent = Some(share(addresses.saturating_sub(pass.wrong)));
+        (cell.addresses, cell.wrong) = (addresses, pass.wrong);
+        cell.span_bytes = Bytes(*span_bytes);
+        cell.verified = match pass.ranges.as_slice() {
+            [] => Verified::Ok,
+            all if all.iter().all(|range| range.fate == Fate::Lost) => Verified::Dropped,
+            _ => Verified::Corrupt,
+        };
+        cell.ranges.clone_from(&pass.ranges);
+        cell
+    };
+    passes.iter().map(cell).collect()
+}
