@@ -45,8 +45,10 @@ type Fates = BTreeMap<u64, (Fate, Option<u64>)>;
 /// An allocation. The tag of each address is a part of the pattern of a seed.
 struct Block {
     buffer: Buffer,
-    /// Seeds of what was written last, and before.
-    seeds: [u64; 2],
+    /// Seed of what was written last.
+    seed: u64,
+    /// Seeds of what was written before.
+    earlier: Vec<u64>,
 }
 
 impl Block {
@@ -131,7 +133,7 @@ impl Bench<'_> {
                 Ok(buffer) => {
                     left -= buffer.bytes;
                     taken.push(buffer);
-                    blocks.push(Block { buffer, seeds: [0; 2] });
+                    blocks.push(Block { buffer, seed: 0, earlier: Vec::new() });
                 }
                 // Another program was faster.
                 Err(error) if error.kind == ErrorKind::OutOfMemory => break,
@@ -152,8 +154,8 @@ impl Sweep<'_> {
         let (bench, driver) = (self.bench, self.bench.driver);
         let stream = bench.stream(hand.gpu, StreamKind::Side)?;
         for block in &mut self.blocks {
-            block.seeds = [bench.seeds.next(), block.seeds[0]];
-            driver.fill(hand.sent, hand.sent.bytes, block.seeds[0])?;
+            block.earlier.push(std::mem::replace(&mut block.seed, bench.seeds.next()));
+            driver.fill(hand.sent, hand.sent.bytes, block.seed)?;
             bench.settle([hand.sent].into_iter())?;
             for at in 0..block.addresses() {
                 let to = driver.part(block.buffer, at * EVERY, SLICE)?;
@@ -176,7 +178,6 @@ impl Sweep<'_> {
         let blank = bench.seeds.next();
         let (mut fates, mut shift) = (Fates::new(), 0);
         for (block, first) in self.blocks.iter().zip((0..).step_by(EACH as usize)) {
-            let [written, before] = block.seeds;
             driver.fill(hand.received, hand.received.bytes, blank)?;
             bench.settle([hand.received].into_iter())?;
             for at in 0..block.addresses() {
@@ -185,15 +186,15 @@ impl Sweep<'_> {
             }
             driver.synchronize(stream)?;
             let all = driver.part(hand.received, 0, block.addresses() * SLICE)?;
-            if holds(driver, all, written, 0)? {
+            if holds(driver, all, block.seed, 0)? {
                 continue;
             }
             for at in 0..block.addresses() {
                 let (here, slice) = (first + at, part(driver, hand.received, at)?);
-                if holds(driver, slice, written, at)? {
+                if holds(driver, slice, block.seed, at)? {
                     continue;
                 }
-                if holds(driver, slice, blank, at)? || holds(driver, slice, before, at)? {
+                if holds_one(driver, slice, &[&[blank], block.earlier.as_slice()].concat(), at)? {
                     fates.entry(here).or_insert((Fate::Lost, None));
                     continue;
                 }
@@ -217,8 +218,7 @@ impl Sweep<'_> {
         let is_of = |address: u64| -> Result<bool, HardwareError> {
             let block = usize::try_from(address / EACH).ok().and_then(|at| self.blocks.get(at));
             let block = block.filter(|block| address % EACH < block.addresses());
-            let held =
-                |block: &Block| holds(self.bench.driver, slice, block.seeds[0], address % EACH);
+            let held = |block: &Block| holds(self.bench.driver, slice, block.seed, address % EACH);
             block.map_or(Ok(false), held)
         };
         if is_of(first)? {
@@ -246,6 +246,15 @@ fn holds(driver: &dyn Driver, buffer: Buffer, seed: u64, at: u64) -> Result<bool
     let sent = Sent { seed, from: at * SLICE / 8 };
     let checks = driver.check(&[(buffer, sent)], buffer.bytes)?;
     Ok(checks.iter().all(|check| check.wrong == 0))
+}
+
+fn holds_one(
+    driver: &dyn Driver,
+    buffer: Buffer,
+    seeds: &[u64],
+    at: u64,
+) -> Result<bool, HardwareError> {
+    seeds.iter().try_fold(false, |is, seed| Ok(is || holds(driver, buffer, *seed, at)?))
 }
 
 /// Returns neighbouring addresses of one fate together.
@@ -296,4 +305,104 @@ pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<MemoryReach> {
         cell
     };
     passes.iter().map(cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Selection;
+    use model::status::Status;
+    use sim::spec::WindowFault;
+
+    const PAIR: Pair = Pair { source: 0, destination: 1 };
+    /// The memory that is tried begins here: large buffers, and what is sent and received.
+    const BEGIN: u64 = 64 * MIB;
+
+    fn window(from_gib: u64, to_gib: u64, instead: Option<u64>) -> WindowFault {
+        let at = |gib: u64| Bytes(BEGIN + gib * GIB);
+        let (from, to, instead) = (at(from_gib), at(to_gib), instead.map(at));
+        WindowFault { gpu: 1, by: None, engine: None, from, to, instead }
+    }
+
+    /// Returns the cells where GPU 1 has 24 GiB.
+    fn tried(windows: &[WindowFault], shared: bool) -> Vec<MemoryReach> {
+        let mut spec = sim::builtin::get("h200x2").unwrap();
+        (spec.gpus[1].memory, spec.gpus[1].memory_free) = (Bytes(24 * GIB), Bytes(24 * GIB));
+        spec.faults.windows = windows.to_vec();
+        let driver = sim::driver(spec).unwrap();
+        let selections = [0, 1].map(|gpu| Selection { shared, ..Selection::of(&*driver, gpu) });
+        let bench = Bench::open(&*driver, &selections, Bytes(64 * MIB));
+        let device = bench.open_gpu(1).unwrap().device;
+        let before = driver.memory(device).unwrap();
+        let cells = cells(PAIR, &bench.addresses(PAIR).unwrap());
+        assert_eq!(driver.memory(device).unwrap(), before, "all is given back");
+        cells
+    }
+
+    fn range(from: u64, to: u64, fate: Fate, instead: Option<u64>) -> WrongRange {
+        let [from_bytes, to_bytes] = [from, to].map(Bytes);
+        WrongRange { from_bytes, to_bytes, fate, instead_bytes: instead.map(Bytes) }
+    }
+
+    #[test]
+    fn all_free_memory_but_a_margin_is_tried_in_four_ways() {
+        for (shared, margin) in [(false, 512 * MIB), (true, 2 * GIB)] {
+            let cells = tried(&[], shared);
+            assert_eq!(cells.len(), 4);
+            for cell in cells {
+                assert_eq!(cell.span_bytes.0, 24 * GIB - BEGIN - margin);
+                assert_eq!((cell.verified, cell.right_percent), (Verified::Ok, Some(100.0)));
+                assert_eq!((cell.addresses, cell.wrong), (cell.span_bytes.0 / EVERY, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_wraps_shows_where_bytes_go() {
+        let end = 24 * GIB - BEGIN - 512 * MIB;
+        for cell in tried(&[window(16, 64, Some(0))], false) {
+            assert_eq!(
+                cell.ranges,
+                [range(16 * GIB, end, Fate::Elsewhere, Some(0))],
+                "{:?} {:?}",
+                cell.engine,
+                cell.access
+            );
+            assert_eq!(cell.verified, Verified::Corrupt);
+        }
+        // Of three images the last one is seen.
+        let twice = [window(8, 16, Some(0)), window(16, 64, Some(0))];
+        for cell in tried(&twice, false).into_iter().filter(|cell| cell.access == Access::Write) {
+            let lost = range(8 * GIB, end - 8 * GIB, Fate::Lost, None);
+            assert_eq!(cell.ranges[0], lost);
+            assert_eq!(cell.ranges.last(), Some(&range(16 * GIB, end, Fate::Elsewhere, Some(0))));
+            assert_eq!(cell.wrong, (end - 8 * GIB) / EVERY);
+        }
+    }
+
+    #[test]
+    fn a_hole_of_one_engine_is_found_with_its_ends() {
+        let hole = WindowFault { engine: Some(Engine::Kernel), ..window(8, 10, None) };
+        for cell in tried(&[hole], false) {
+            match cell.engine {
+                Engine::Copy => assert_eq!(cell.verified, Verified::Ok),
+                Engine::Kernel => {
+                    assert_eq!(cell.ranges, [range(8 * GIB, 10 * GIB, Fate::Lost, None)]);
+                    assert_eq!((cell.verified, cell.wrong), (Verified::Dropped, 64));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_free_memory_nothing_is_said_of_the_gpu() {
+        let mut spec = sim::builtin::get("h200x2").unwrap();
+        spec.gpus[1].memory_free = Bytes(700 * MIB);
+        let driver = sim::driver(spec).unwrap();
+        let selections = [0, 1].map(|gpu| Selection::of(&*driver, gpu));
+        let bench = Bench::open(&*driver, &selections, Bytes(64 * MIB));
+        let error = bench.addresses(PAIR).unwrap_err();
+        let cell = &cells(PAIR, &Outcome::Failed { error })[0];
+        assert_eq!((cell.ending.status, cell.right_percent), (Status::Skipped, None));
+    }
 }
