@@ -217,8 +217,10 @@ impl Outcome {
     fn join(&mut self, later: Self, links: fn(&mut Vec<links::run::Way>, Vec<links::run::Way>)) {
         match (&mut *self, later) {
             (Self::Links { ways }, Self::Links { ways: later }) => links(ways, later),
-            // Traffic of others hides no earlier result.
-            (Self::Links { .. }, Self::Failed { error }) if error.kind == ErrorKind::Hindered => {}
+            // A later result hides no wrong address, and traffic of others hides no earlier result.
+            (Self::Addresses { passes, .. }, _) if passes.iter().any(|pass| pass.wrong > 0) => {}
+            (Self::Links { .. } | Self::Addresses { .. }, Self::Failed { error })
+                if error.kind == ErrorKind::Hindered => {}
             (known, later) => *known = later,
         }
     }
@@ -380,9 +382,9 @@ impl Round {
         matches!(self.task.action, Action::Load(load::Load { counted: true, .. }))
     }
 
-    /// Returns true if it measures single links, which can be done again at any time.
-    pub const fn is_of_links(&self) -> bool {
-        matches!(self.task.action, Action::Links(_))
+    /// Returns true if it tries addresses all over a GPU's memory.
+    pub const fn is_of_addresses(&self) -> bool {
+        matches!(self.task.action, Action::Addresses(_))
     }
 
     /// Describes the flows for people: `GPU 0 → GPU 1`. If there are many, only the first ones.

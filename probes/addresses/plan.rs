@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use crate::plan::slot::Slot;
-use crate::{Action, Group, Request, Round, Task};
+use crate::{Group, Request, Round, Task};
 use model::flow::Setup;
 use model::placement::{Engine, Pair};
 use model::units::Bytes;
@@ -47,11 +47,12 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
 pub fn addresses_left_out(request: &Request<'_>, rounds: &[Round]) -> Option<String> {
     let is_asked = request.groups.contains(&Group::Addresses);
     let Parameters { limited } = request.profile.addresses.as_ref().filter(|_| is_asked)?;
-    let is_of_addresses = |round: &Round| matches!(round.task.action, Action::Addresses(_));
     let is_named = request.groups.len() == 1 && request.gpus.len() > 1;
     let why = match limited {
         true => "--memory limits what it may take",
-        false if is_named && !rounds.iter().any(is_of_addresses) => "no GPU reaches another's",
+        false if is_named && !rounds.iter().any(Round::is_of_addresses) => {
+            "no GPU reaches another's"
+        }
         false => return None,
     };
     Some(format!("addresses all over the memory of each GPU are not tried: {why}"))

@@ -86,7 +86,11 @@ pub(crate) fn buffer(
 
 /// Returns the bytes of a device's free memory that may be taken for a moment.
 pub(crate) fn spare(DeviceMemory { free, total }: DeviceMemory, shared: bool) -> u64 {
-    free.saturating_sub(if shared { SHARED_MARGIN.max(total / SHARED_PART) } else { SPARE_MARGIN.max(total / SPARE_PART) })
+    free.saturating_sub(if shared {
+        SHARED_MARGIN.max(total / SHARED_PART)
+    } else {
+        SPARE_MARGIN.max(total / SPARE_PART)
+    })
 }
 
 /// Records the reason why the kernels could not be loaded: once if that concerns all devices, else for each.

@@ -13,13 +13,13 @@ mod wanted;
 
 use std::collections::BTreeSet;
 
-pub use crate::addresses::plan::addresses_left_out;
 pub use self::follow::follow;
 pub use self::left_out::{gpus_left_out, left_out, links_left_out, load_left_out, thinned_out};
 pub use self::profile::Profile;
 pub use self::second_looks::second_looks;
 use self::slot::{Slot, numbered};
 use self::wanted::Wanted;
+pub use crate::addresses::plan::addresses_left_out;
 pub use crate::soak::plan::soak;
 use crate::{Action, Request, Round};
 use crate::{addresses, asynchrony, contention, host, links, live, load, local, pipeline, share};

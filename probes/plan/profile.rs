@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use crate::{
-    Group, addresses, asynchrony, host, latency, links, live, load, local, overlap, peers, pipeline, share,
+    Group, addresses, asynchrony, host, latency, links, live, load, local, overlap, peers,
+    pipeline, share,
 };
 use model::choice::Choice;
 use model::choices;
