@@ -28,6 +28,8 @@ impl Probe for Addresses {
     }
 
     fn cells(&self, round: &Round, outcome: &Outcome, into: &mut Assembly<'_>) {
-        into.tables.addresses.extend(round.pairs().flat_map(|pair| run::cells(pair, outcome)));
+        into.tables
+            .addresses
+            .extend(round.pairs().take(1).flat_map(|pair| run::cells(pair, outcome)));
     }
 }

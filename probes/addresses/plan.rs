@@ -36,7 +36,9 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
             let pair = Pair { source: *peer, destination: *owner };
             let class = request.topology.route(pair).map(|route| route.class);
             if request.driver.is_direct(pair) && classes.insert(class) {
-                planned.push(Slot::one(Task::new(setup, super::Addresses {}), vec![pair.into()]));
+                // Data flow both ways: neither is tried where copies have hung.
+                let flows = vec![pair.into(), pair.reversed().into()];
+                planned.push(Slot::one(Task::new(setup, super::Addresses {}), flows));
             }
         }
     }

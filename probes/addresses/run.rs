@@ -80,7 +80,11 @@ impl Bench<'_> {
         let tried = self.try_addresses(pair, &mut taken);
         // All of it is given back, whatever happened.
         let given: Vec<_> = taken.iter().map(|buffer| self.driver.free(*buffer)).collect();
-        let tried = tried?;
+        // Other programs may have taken the memory: that is no fault.
+        let tried = tried.map_err(|error| match error.kind {
+            ErrorKind::OutOfMemory => HardwareError { kind: ErrorKind::Hindered, ..error },
+            _ => error,
+        })?;
         given.into_iter().collect::<Result<(), _>>().map(|()| tried)
     }
 

@@ -1,11 +1,11 @@
 //! # What it means
 //!
-//! A GPU reaches only a part of another's memory. What it writes to the rest is lost, or lands at another address and spoils
-//! what is there. Programs compute with wrong numbers as soon as they use that much memory.
+//! A GPU reaches only a part of another's memory. What it writes to the rest is lost, or lands elsewhere and spoils what is
+//! there. Programs compute with wrong numbers once they use that much memory.
 //!
 //! # What to do
 //!
-//! First run without peer access (`NCCL_P2P_DISABLE=1`). A patched driver reaches the peer through its BAR1 window, which must
+//! Run without peer access (`NCCL_P2P_DISABLE=1`). A patched driver reaches the peer through its BAR1 window, which must
 //! hold the whole memory: switch on Resizable BAR, or use NVIDIA's own driver. Over PCIe, switch off an IOMMU that
 //! translates; in a virtual machine its host must do that. Over NVLink, look for Xid messages, reboot, swap the GPU.
 //!
@@ -13,7 +13,7 @@
 //!
 //! The group `addresses` (`full`, or by name) writes a tag of its own at every 32 MiB of nearly all free memory, and compares
 //! all of them once all are written (`measurements.addresses`). Addresses count the memory that was tried, in the order in
-//! which the driver gave it. Where ordinary copies of the pair arrive wrong too, `data-wrong` or `peer-access-broken` reports it.
+//! which the driver gave it. If ordinary copies arrive wrong too, `data-wrong` or `peer-access-broken` reports them.
 //!
 //! # Sources
 //!
