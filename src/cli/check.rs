@@ -65,7 +65,7 @@ pub struct CheckArgs {
 
 impl CheckArgs {
     /// Returns the memory to use on each GPU for large buffers.
-    pub fn buffers(&self) -> Bytes {
+    pub(crate) fn buffers(&self) -> Bytes {
         self.memory.unwrap_or(Bytes(GIB))
     }
 }

@@ -256,13 +256,13 @@ impl Memory {
     }
 
     fn forget_parts(&mut self, store: u32) {
-        let (gone, kept) = std::mem::take(&mut self.parts)
-            .into_iter()
-            .partition(|((whole, ..), _)| *whole == store);
-        self.parts = kept;
-        for part in Map::<_, Buffer>::into_values(gone) {
-            self.areas.remove(&part.id);
-        }
+        self.parts.retain(|(whole, ..), part| {
+            let is_other = *whole != store;
+            if !is_other {
+                self.areas.remove(&part.id);
+            }
+            is_other
+        });
     }
 
     /// Frees memory, with its parts.
