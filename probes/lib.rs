@@ -178,6 +178,8 @@ pub enum Outcome {
     Addresses {
         /// Size of the memory.
         span_bytes: u64,
+        /// Size of free memory that the driver did not give.
+        refused_bytes: u64,
         passes: Vec<addresses::run::Pass>,
     },
     /// Another process could use what one had.

@@ -69,6 +69,8 @@ cell! {
         ranges: Vec<WrongRange>,
         /// Result of comparing all bytes, once all were written.
         verified: Verified => checked,
+        /// Why that is not known of all memory.
+        verification_detail: Option<String>,
     }
 }
 

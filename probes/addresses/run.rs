@@ -94,7 +94,7 @@ impl Bench<'_> {
         taken: &mut Vec<Buffer>,
     ) -> Result<Outcome, HardwareError> {
         let [peer, owner] = [self.hand(source, taken)?, self.hand(destination, taken)?];
-        let blocks = self.take(destination, taken)?;
+        let (blocks, refused_bytes) = self.take(destination, taken)?;
         let span_bytes = blocks.iter().map(|block| block.buffer.bytes).sum();
         let mut sweep = Sweep { bench: self, blocks, searches: Cell::new(MOST_SEARCHES) };
         sweep.write(&owner, Engine::Copy)?;
@@ -117,7 +117,7 @@ impl Bench<'_> {
                 passes.push(Pass { engine, access, wrong, ranges: ranges(&fates) });
             }
         }
-        Ok(Outcome::Addresses { span_bytes, passes })
+        Ok(Outcome::Addresses { span_bytes, refused_bytes, passes })
     }
 
     fn hand(&self, gpu: u32, taken: &mut Vec<Buffer>) -> Result<Hand, HardwareError> {
@@ -128,10 +128,11 @@ impl Bench<'_> {
         Ok(Hand { gpu, sent: sent?, received: received? })
     }
 
-    /// Takes the memory of a GPU that is to be had, but for a margin.
-    fn take(&self, gpu: u32, taken: &mut Vec<Buffer>) -> Result<Vec<Block>, HardwareError> {
+    /// Takes the memory of a GPU that is to be had, but for a margin. Returns also how much of it is free and not to be had.
+    fn take(&self, gpu: u32, taken: &mut Vec<Buffer>) -> Result<(Vec<Block>, u64), HardwareError> {
         let OpenGpu { device, shared, .. } = self.open_gpu(gpu)?;
-        let mut left = spare(self.driver.memory(*device)?, *shared) / EVERY * EVERY;
+        let free = || Ok(spare(self.driver.memory(*device)?, *shared));
+        let mut left = free()? / EVERY * EVERY;
         let mut blocks = Vec::new();
         while left > 0 {
             match self.driver.allocate(*device, left.min(BLOCK)) {
@@ -140,7 +141,7 @@ impl Bench<'_> {
                     taken.push(buffer);
                     blocks.push(Block { buffer, seed: 0, earlier: Vec::new() });
                 }
-                // Another program was faster.
+                // Another program was faster, or a window is full into which the driver maps what peers may reach.
                 Err(error) if error.kind == ErrorKind::OutOfMemory => break,
                 Err(error) => return Err(error),
             }
@@ -149,7 +150,7 @@ impl Bench<'_> {
             let why = format!("GPU {gpu} has too little free memory to try its addresses");
             return Err(HardwareError::new(ErrorKind::Hindered, why));
         }
-        Ok(blocks)
+        Ok((blocks, free()?))
     }
 }
 
@@ -277,7 +278,7 @@ fn ranges(fates: &Fates) -> Vec<WrongRange> {
 
 /// Returns the cells of a pair: one for each way, or one with the reason why there are none.
 pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<MemoryReach> {
-    let Outcome::Addresses { span_bytes, passes } = outcome else {
+    let Outcome::Addresses { span_bytes, refused_bytes, passes } = outcome else {
         let mut cell = MemoryReach::blank(pair, Engine::Copy, Access::Write);
         cell.ending = without_figures(outcome);
         return vec![cell];
@@ -291,6 +292,12 @@ pub(crate) fn cells(pair: Pair, outcome: &Outcome) -> Vec<MemoryReach> {
         (cell.addresses, cell.wrong) = (addresses, pass.wrong);
         cell.span_bytes = Bytes(*span_bytes);
         cell.verified = match pass.ranges.as_slice() {
+            [] if *refused_bytes > BLOCK => {
+                let [given, refused] = [span_bytes, refused_bytes].map(|bytes| Bytes(*bytes));
+                let why = format!("the driver gave {given} and refused {refused} that are free");
+                cell.verification_detail = Some(why);
+                Verified::Inconclusive
+            }
             [] => Verified::Ok,
             all if all.iter().all(|range| range.fate == Fate::Lost) => Verified::Dropped,
             _ => Verified::Corrupt,
@@ -392,6 +399,7 @@ mod tests {
     fn a_later_result_hides_no_wrong_address() {
         let outcome = |wrong| Outcome::Addresses {
             span_bytes: GIB,
+            refused_bytes: 0,
             passes: vec![Pass {
                 engine: Engine::Copy,
                 access: Access::Read,
