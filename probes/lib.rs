@@ -1,6 +1,7 @@
 //! The probes: what is planned, how it runs on a driver, and what its outcomes become. A folder for each, and beside them what
 //! they share. This file has the lists. The parent calls [`plan::rounds`] and [`assemble`], a worker calls [`Bench::run`].
 
+mod addresses;
 mod assemble;
 mod asynchrony;
 mod bench;
@@ -95,6 +96,7 @@ actions! {
     Live of live::Live,
     Chase of live::Chase,
     Links of links::Links,
+    Addresses of addresses::Addresses,
     Share of share::Share,
     Soak of soak::Soak,
 }
@@ -172,6 +174,14 @@ pub enum Outcome {
     Links {
         ways: Vec<links::run::Way>,
     },
+    /// Addresses all over a GPU's memory were tried.
+    Addresses {
+        /// Size of the memory.
+        span_bytes: u64,
+        /// Size of free memory that the driver did not give.
+        refused_bytes: u64,
+        passes: Vec<addresses::run::Pass>,
+    },
     /// Another process could use what one had.
     Handed {
         handed: Box<share::Handed>,
@@ -209,8 +219,10 @@ impl Outcome {
     fn join(&mut self, later: Self, links: fn(&mut Vec<links::run::Way>, Vec<links::run::Way>)) {
         match (&mut *self, later) {
             (Self::Links { ways }, Self::Links { ways: later }) => links(ways, later),
-            // Traffic of others hides no earlier result.
-            (Self::Links { .. }, Self::Failed { error }) if error.kind == ErrorKind::Hindered => {}
+            // A later result hides no wrong address, and traffic of others hides no earlier result.
+            (Self::Addresses { passes, .. }, _) if passes.iter().any(|pass| pass.wrong > 0) => {}
+            (Self::Links { .. } | Self::Addresses { .. }, Self::Failed { error })
+                if error.kind == ErrorKind::Hindered => {}
             (known, later) => *known = later,
         }
     }
@@ -245,6 +257,8 @@ choices! {
         Live = "live",
         /// Each NVLink by itself: rate, latency, bytes.
         Links = "links",
+        /// Bytes at addresses all over each GPU's free memory.
+        Addresses = "addresses",
         /// Memory shared between two processes (CUDA IPC, /dev/shm).
         Share = "share",
     }
@@ -261,6 +275,7 @@ impl Group {
             | Self::Load
             | Self::Live
             | Self::Links
+            | Self::Addresses
             | Self::Share => false,
         }
     }
@@ -369,9 +384,9 @@ impl Round {
         matches!(self.task.action, Action::Load(load::Load { counted: true, .. }))
     }
 
-    /// Returns true if it measures single links, which can be done again at any time.
-    pub const fn is_of_links(&self) -> bool {
-        matches!(self.task.action, Action::Links(_))
+    /// Returns true if it tries addresses all over a GPU's memory.
+    pub const fn is_of_addresses(&self) -> bool {
+        matches!(self.task.action, Action::Addresses(_))
     }
 
     /// Describes the flows for people: `GPU 0 → GPU 1`. If there are many, only the first ones.

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use crate::{
-    Group, asynchrony, host, latency, links, live, load, local, overlap, peers, pipeline, share,
+    Group, addresses, asynchrony, host, latency, links, live, load, local, overlap, peers,
+    pipeline, share,
 };
 use model::choice::Choice;
 use model::choices;
@@ -36,6 +37,8 @@ pub struct Profile {
     pub live: live::plan::Parameters,
     /// Each NVLink by itself. Left out if omitted.
     pub links: Option<links::plan::Parameters>,
+    /// Addresses all over the memory of each GPU. Left out if omitted.
+    pub addresses: Option<addresses::plan::Parameters>,
     /// Memory handed from one process to another. Left out if omitted.
     pub share: Option<share::plan::Parameters>,
 }
@@ -62,6 +65,7 @@ impl Profile {
             Group::Load => self.load.rows > 0,
             Group::Live => self.live.rounds > 0,
             Group::Links => self.links.is_some(),
+            Group::Addresses => self.addresses.is_some(),
             Group::Share => self.share.is_some(),
         }
     }
@@ -99,8 +103,8 @@ impl Profile {
         })
     }
 
-    /// Adapts the profile to a group that is requested by name. Any profile then measures the groups `links` and `share`,
-    /// which the full profile alone has, and overlap on every kind of stream.
+    /// Adapts the profile to a group that is requested by name. Any profile then measures the groups `links`,
+    /// `addresses` and `share`, which the full profile alone has, and overlap on every kind of stream.
     ///
     /// # Errors
     ///
@@ -108,6 +112,7 @@ impl Profile {
     pub fn name(&mut self, group: Group) -> Result<(), toml::de::Error> {
         match group {
             Group::Links => self.links = Self::load(Name::Full)?.links,
+            Group::Addresses => self.addresses = Self::load(Name::Full)?.addresses,
             Group::Share => self.share = Self::load(Name::Full)?.share,
             Group::Overlap => self.overlap.every_stream = true,
             Group::Peers

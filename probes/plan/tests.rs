@@ -420,3 +420,32 @@ fn verification_of_a_slow_link_is_bounded_in_time() {
     assert_eq!(mib(Some(450.0)), [510], "the whole buffer");
     assert_eq!(mib(None), [510], "nothing says that it is slow");
 }
+
+#[test]
+fn addresses_of_a_gpu_are_tried_by_the_next_one_of_each_class_of_link() {
+    let tried = |topology: &Topology, limited: bool| {
+        let mut profile = Profile::load(Name::Full).unwrap();
+        profile.addresses.iter_mut().for_each(|of| of.limited = limited);
+        let request = Request {
+            gpus: &GPUS,
+            driver: &driver(),
+            topology,
+            profile: &profile,
+            groups: &[Group::Addresses].into(),
+            deadline: None,
+            serial: false,
+        };
+        let rounds = rounds(&request);
+        assert_eq!(addresses_left_out(&request, &rounds).is_some(), limited);
+        rounds.iter().map(|round| round.flows[0].to_string()).collect::<Vec<_>>()
+    };
+    // GPUs 0 and 2 do not reach each other.
+    let one_class = ["GPU 1 → GPU 0", "GPU 2 → GPU 1", "GPU 1 → GPU 2"];
+    assert_eq!(tried(&topology(), false), one_class);
+    assert_eq!(tried(&topology(), true), [""; 0]);
+    let mut two = topology();
+    let near = |route: &&mut PairRoute| route.pair.unordered() == (0, 1);
+    two.pairs.iter_mut().filter(near).for_each(|route| route.class = LinkClass::Pix);
+    let two_classes = ["GPU 1 → GPU 0", "GPU 2 → GPU 1", "GPU 0 → GPU 1", "GPU 1 → GPU 2"];
+    assert_eq!(tried(&two, false), two_classes);
+}

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::ReportArgs;
 use super::values::{choice, parse_memory, parse_overlap_bytes, time};
-use model::units::Bytes;
+use model::units::{Bytes, GIB};
 use probes::Group;
 use probes::plan::profile::Name;
 
@@ -32,9 +32,9 @@ pub struct CheckArgs {
     )]
     pub skip: Vec<Group>,
 
-    /// Maximum memory to use on each GPU, 64MiB or more.
-    #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = parse_memory)]
-    pub memory: Bytes,
+    /// Maximum memory to use on each GPU, 64MiB or more; then 'addresses' is left out [default: 1GiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Option<Bytes>,
 
     /// Size of the copy that overlaps a kernel [default: from the profile].
     #[arg(long, value_name = "SIZE", value_parser = parse_overlap_bytes)]
@@ -61,4 +61,11 @@ pub struct CheckArgs {
     /// [default: a file in ~/.local/state/peerscope, removed at the end].
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
+}
+
+impl CheckArgs {
+    /// Returns the memory to use on each GPU for large buffers.
+    pub(crate) fn buffers(&self) -> Bytes {
+        self.memory.unwrap_or(Bytes(GIB))
+    }
 }

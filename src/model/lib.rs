@@ -4,6 +4,8 @@
 
 #[macro_use]
 mod words;
+#[path = "../../probes/addresses/cell.rs"]
+pub mod addresses;
 pub mod advice;
 #[path = "../../probes/asynchrony/cell.rs"]
 pub mod asynchrony;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::addresses::MemoryReach;
 use super::asynchrony::{Hazard, HostCall, LaunchLoop};
 use super::background::Background;
 use super::broken_off::BrokenOff;
@@ -62,6 +63,9 @@ pub struct Measurements {
     /// Each NVLink of each pair by itself. Empty if not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlinks: Vec<SingleLink>,
+    /// Addresses all over the memory of each GPU, as others reach them. Empty if not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<MemoryReach>,
     /// Copies within each GPU. Empty in reports older than that probe.
     #[serde(default)]
     pub local: Vec<LocalCopy>,

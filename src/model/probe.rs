@@ -68,6 +68,8 @@ macro_rules! probes {
             Chase "pointer chase" in Memory by Kernels, failures Shared: chase of PointerChase;
             /// Single NVLinks.
             Links "NVLink" in Pair by Kernels, failures Shared: nvlinks of SingleLink;
+            /// Addresses all over the memory of a GPU.
+            Addresses "addresses" in Pair by Copies, failures Shared: addresses of MemoryReach;
             /// The rate of copies within a GPU.
             Local "local" in Memory by Copies, failures Shared: local of LocalCopy;
             /// The rate of copies between host and GPU.

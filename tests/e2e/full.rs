@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::common::{codes, finish, list, peerscope, text_of};
+use crate::fake::Fake;
 
 /// Returns a report of `full` over a machine of tests/cases, and the exit code.
 fn full(case: &str, more: &[&str]) -> (Value, Option<i32>) {
@@ -33,9 +34,9 @@ fn complaints(report: &Value) -> Vec<&str> {
 
 #[test]
 fn buffers_of_unlike_sizes_accuse_nobody() {
-    // The group async fills the buffers again.
-    for more in [&[][..], &["--skip", "async"]] {
-        let (report, code) = full("healthy-one-gpu-nearly-full", more);
+    // The group async fills the buffers again. Addresses need more memory than is free.
+    for more in [["--skip", "addresses"], ["--skip", "addresses,async"]] {
+        let (report, code) = full("healthy-one-gpu-nearly-full", &more);
         assert_eq!(
             (complaints(&report), code),
             (vec![], Some(0)),
@@ -54,4 +55,20 @@ fn a_pcie_counter_that_could_have_wrapped_accuses_no_driver() {
         "{:?}",
         codes(&report)
     );
+}
+
+#[test]
+fn memory_that_the_driver_does_not_give_is_untested_and_no_fault() {
+    let fake = Fake::new("h200x2");
+    // The second GPU gives some 30 GiB, or nothing at all.
+    for (call, unsure) in [(180, 4), (146, 0)] {
+        let mut command = fake.command(&["check", "--only", "addresses", "--format", "json"]);
+        let faults = format!("cuMemAlloc_v2@{call}+=code:2");
+        let ran = finish(command.env("PEERSCOPE_FAKE_FAULTS", faults));
+        let report = ran.json();
+        assert_eq!((ran.code, codes(&report)), (Some(3), vec!["not-tested"]), "{ran:?}");
+        let cells = list(&report["measurements"]["addresses"]).iter();
+        let of = |word: &str| cells.clone().filter(|cell| cell["verified"] == word).count();
+        assert_eq!((of("ok"), of("inconclusive")), (4, unsure), "{ran:?}");
+    }
 }

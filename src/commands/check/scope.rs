@@ -26,12 +26,12 @@ impl Scope {
         for group in &args.only {
             profile.name(*group)?;
         }
+        profile.addresses.iter_mut().for_each(|of| of.limited = args.memory.is_some());
         let groups = groups(args, &profile)?;
         if let Some(bytes) = args.overlap_bytes {
-            if bytes > args.memory {
-                return Err(
-                    format!("--overlap-bytes {bytes}: more than --memory {}", args.memory).into()
-                );
+            let most = args.buffers();
+            if bytes > most {
+                return Err(format!("--overlap-bytes {bytes}: more than --memory {most}").into());
             }
             profile.overlap.bytes = bytes;
         }

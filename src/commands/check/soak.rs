@@ -26,7 +26,7 @@ const MOST_FAILURES: u32 = 2;
 
 /// Minutes between two entries of single links in the journal.
 const RECORDED_EVERY: usize = 60;
-/// First number of the rounds of single links. No plan has as many rounds.
+/// First number of the rounds of the check that are repeated. No plan has as many rounds.
 const LINKS_FROM: u32 = 1 << 30;
 
 impl Run<'_> {
@@ -75,6 +75,7 @@ impl Run<'_> {
             hours,
             rounds: &rounds,
             links: Vec::new(),
+            last: Vec::new(),
             links_due: false,
             links_seen: HashMap::new(),
             failures: HashMap::new(),
@@ -82,7 +83,8 @@ impl Run<'_> {
             line: String::new(),
             not_written: None,
         };
-        soaking.links = soaking.follower.recorder.of_links().map(numbered_apart).collect();
+        let to_repeat = soaking.follower.recorder.to_repeat().map(numbered_apart);
+        (soaking.last, soaking.links) = to_repeat.partition(Round::is_of_addresses);
         soaking.show();
         soaking.follower.take(Event::Soak {
             seconds: hours.length.as_secs_f64(),
@@ -121,6 +123,8 @@ struct Soaking<'a> {
     rounds: &'a [Round],
     /// Rounds of single links, which run once a minute between the others, and whether they are due.
     links: Vec<Round>,
+    /// Rounds that run once the time is over.
+    last: Vec<Round>,
     links_due: bool,
     /// Their outcomes since the last entry in the journal, by the numbers of the check.
     links_seen: HashMap<u32, Outcome>,
@@ -141,7 +145,8 @@ impl Soaking<'_> {
         let left = self.hours.length.as_secs_f64() - self.minutes.seconds();
         let faulty = self.hours.fail_fast && self.minutes.has_fault();
         if left <= 0.0 || faulty {
-            return Vec::new();
+            let last = std::mem::take(&mut self.last);
+            return if faulty { Vec::new() } else { last };
         }
         if std::mem::take(&mut self.links_due) {
             return self.links.clone();

@@ -132,6 +132,7 @@ rules! {
     pasted_unclear
     counters_rose_since
     nvlink_slower_than_siblings
+    memory_window_broken
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {

@@ -53,6 +53,7 @@ impl Points {
                 hazard: _,
                 sharing: _,
                 nvlinks,
+                addresses: _,
             } = measured.tables();
             peer.iter().for_each(|cell| figures.peer(cell));
             latency.iter().for_each(|cell| figures.latency(cell));

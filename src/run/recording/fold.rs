@@ -167,10 +167,12 @@ impl Recording {
         self.soak.as_ref()
     }
 
-    /// Returns the rounds of single links that have measured something.
-    pub fn of_links(&self) -> impl Iterator<Item = &Round> {
-        let measured = |id: &u32| matches!(self.outcomes.get(id), Some(Outcome::Links { .. }));
-        self.rounds.iter().filter(move |round| round.is_of_links() && measured(&round.id))
+    /// Returns the rounds of single links, and of addresses, that have measured something.
+    pub fn to_repeat(&self) -> impl Iterator<Item = &Round> {
+        let measured = |outcome: Option<&Outcome>| {
+            matches!(outcome, Some(Outcome::Links { .. } | Outcome::Addresses { .. }))
+        };
+        self.rounds.iter().filter(move |round| measured(self.outcomes.get(&round.id)))
     }
 
     /// Marks the run as ended. No entry records this: the report replaces the journal, so any journal that still exists

@@ -49,9 +49,9 @@ impl Recorder {
         self.recording.soak()
     }
 
-    /// Returns the rounds of single links that have measured something.
-    pub fn of_links(&self) -> impl Iterator<Item = &probes::Round> {
-        self.recording.of_links()
+    /// Returns the rounds of single links, and of addresses, that have measured something.
+    pub fn to_repeat(&self) -> impl Iterator<Item = &probes::Round> {
+        self.recording.to_repeat()
     }
 
     /// Returns the result of the run if it ended now.

@@ -21,7 +21,7 @@ impl Run<'_> {
         let mut launch = Launch {
             machine: Arc::clone(self.machine),
             selections: selections(snapshot),
-            memory_limit: self.args.memory,
+            memory_limit: self.args.buffers(),
             start_limit: self.start_limit,
             there: self.there,
             unmasked: false,

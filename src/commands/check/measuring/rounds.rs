@@ -50,6 +50,7 @@ impl Run<'_> {
             .into_iter()
             .chain(plan::load_left_out(&request, &rounds))
             .chain(plan::links_left_out(&request, &rounds))
+            .chain(plan::addresses_left_out(&request, &rounds))
             .collect();
         self.follower.take(Event::Plan { rounds: rounds.clone(), left_out, thinned_out });
         let runnable = self.without_obstacles(&rounds, facts);

@@ -1,7 +1,7 @@
 //! Copies: their paths, their costs, and their faults.
 
 use crate::engine::{Few, Flow, Server, Submission, Work};
-use crate::spec::{CopyFault, HostWay, PairFault};
+use crate::spec::{CopyFault, HostWay, PairFault, Pairs, WindowFault};
 use hardware::pattern::pattern;
 use hardware::{Buffer, Device, ErrorKind, HardwareError, Sent, Stream};
 use model::placement::{Engine, Path, Side};
@@ -140,6 +140,8 @@ impl State {
                 }
                 flow.bytes *= repeat.bytes;
                 flow.each_ns *= repeat.each;
+                let (destination, source, fault) =
+                    self.through_window(engine, issuer, (destination, source), bytes, fault);
                 // The conditions of a conditional fault are known only when the copy ends.
                 match fault.filter(|fault| !fault.is_conditional()).map(|fault| fault.fault) {
                     Some(CopyFault::Hangs) => (servers, Work::Never, None),
@@ -168,6 +170,45 @@ impl State {
             self.wait_for_buffer(source);
         }
         Ok(())
+    }
+
+    /// Returns what a direct copy reaches, and its fault. A copy of a range that the issuer does not reach is lost, or reaches
+    /// another address.
+    fn through_window(
+        &mut self,
+        engine: Engine,
+        issuer: Device,
+        (destination, source): (Buffer, Buffer),
+        bytes: u64,
+        fault: Option<PairFault>,
+    ) -> (Buffer, Buffer, Option<PairFault>) {
+        let as_it_is = (destination, source, fault);
+        let writes = source.device() == Some(issuer);
+        let far = if writes { destination } else { source };
+        let Some(owner) = far.device().filter(|owner| *owner != issuer) else { return as_it_is };
+        let (Ok(gpu), Ok(by)) = (self.index(owner), self.index(issuer)) else { return as_it_is };
+        let at = self.memory.address(far);
+        let fits = |window: &&WindowFault| {
+            window.gpu == gpu
+                && window.by.is_none_or(|only| only == by)
+                && window.engine.is_none_or(|only| only == engine)
+                && (window.from.0..window.to.0).contains(&at)
+        };
+        let window = self.spec.faults.windows.iter().find(fits).copied();
+        let Some(window) = window.filter(|_| self.reaches(engine, issuer, owner)) else {
+            return as_it_is;
+        };
+        let reached = window.instead.and_then(|instead| {
+            self.memory.buffer_at(owner, instead.0 + (at - window.from.0), bytes)
+        });
+        match reached {
+            Some(reached) if writes => (reached, source, fault),
+            Some(reached) => (destination, reached, fault),
+            None => {
+                let lost = PairFault::new(Pairs::Ordered(by, gpu), CopyFault::Dropped);
+                (destination, source, Some(lost))
+            }
+        }
     }
 
     /// Prepares a copy between devices or within one. Returns none for a kernel that may not access the other device.
@@ -200,7 +241,7 @@ impl State {
         } else {
             let late = || {
                 let fault = self.spec.late_copy_fault(ends, self.seconds())?;
-                let pairs = crate::spec::Pairs::Ordered(ends.0, ends.1);
+                let pairs = Pairs::Ordered(ends.0, ends.1);
                 Some(PairFault::new(pairs, fault))
             };
             let now = self.seconds();

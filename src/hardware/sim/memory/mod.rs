@@ -46,6 +46,8 @@ struct Area {
     store: u32,
     /// Its beginning there.
     offset: u64,
+    /// Its address in the memory of its owner.
+    at: u64,
 }
 
 impl Area {
@@ -180,7 +182,9 @@ impl Memory {
         self.last_id += 1;
         let buffer = Buffer { location, id: self.last_id, bytes };
         let (store, offset) = part.unwrap_or((buffer.id, 0));
-        let area = Area { buffer, owner, store, offset };
+        let whole = self.areas.get(&store).map(|whole| whole.at + offset);
+        let at = whole.unwrap_or_else(|| self.taken(owner).saturating_sub(bytes));
+        let area = Area { buffer, owner, store, offset, at };
         self.areas.insert(buffer.id, area);
         buffer
     }
@@ -236,14 +240,29 @@ impl Memory {
         Ok(part)
     }
 
+    /// Returns the address of a buffer in its owner's memory.
+    pub(crate) fn address(&self, buffer: Buffer) -> u64 {
+        self.areas.get(&buffer.id).map_or(0, |area| area.at)
+    }
+
+    /// Returns the bytes at an address of a device, if they are allocated.
+    pub(crate) fn buffer_at(&mut self, owner: Device, address: u64, bytes: u64) -> Option<Buffer> {
+        let has = |area: &&Area| {
+            let end = area.at + area.buffer.bytes;
+            area.owner == owner && area.offset == 0 && (area.at..end).contains(&address)
+        };
+        let (whole, at) = self.areas.values().find(has).map(|area| (area.buffer, area.at))?;
+        self.part(whole, address - at, bytes).ok()
+    }
+
     fn forget_parts(&mut self, store: u32) {
-        let (gone, kept) = std::mem::take(&mut self.parts)
-            .into_iter()
-            .partition(|((whole, ..), _)| *whole == store);
-        self.parts = kept;
-        for part in Map::<_, Buffer>::into_values(gone) {
-            self.areas.remove(&part.id);
-        }
+        self.parts.retain(|(whole, ..), part| {
+            let is_other = *whole != store;
+            if !is_other {
+                self.areas.remove(&part.id);
+            }
+            is_other
+        });
     }
 
     /// Frees memory, with its parts.

@@ -26,7 +26,7 @@ impl MachineSpec {
     pub(super) fn faults(&self, faults: &Faults, places: &HashMap<PciAddress, usize>) -> Checked {
         refer!(self, pairs pairs: peers.exceptions faults.pairs faults.talk over_time.copies);
         refer!(self, gpu_index gpu: faults.nvlinks faults.contexts faults.others faults.counters
-            faults.late_gates faults.drifts over_time.nvlinks over_time.programs over_time.xids);
+            faults.late_gates faults.drifts faults.windows over_time.nvlinks over_time.programs over_time.xids);
         for (place, fault) in faults.pairs.iter().enumerate() {
             pair_fault(|name| format!("faults.pairs[{place}].{name}"), fault)?;
         }
@@ -39,6 +39,10 @@ impl MachineSpec {
             self.link_index(fault.gpu, fault.link, || format!("faults.nvlinks[{place}].link"))?;
             let to = || format!("faults.nvlinks[{place}].to");
             fault.to.map_or(Ok(()), |gpu| self.gpu_index(gpu, to))?;
+        }
+        for (place, fault) in faults.windows.iter().enumerate() {
+            let by = || format!("faults.windows[{place}].by");
+            fault.by.map_or(Ok(()), |gpu| self.gpu_index(gpu, by))?;
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {
             self.gpu_index(*index, || format!("faults.lost_gpus[{place}]"))?;

@@ -11,7 +11,7 @@ use model::background::Moment;
 use model::flow::HostMemory;
 use model::placement::{Engine, Path, Side};
 use model::snapshot::{ComputeMode, PcieErrors};
-use model::units::{PciAddress, PcieLink};
+use model::units::{Bytes, PciAddress, PcieLink};
 
 /// The faults of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,8 @@ pub struct Faults {
     pub over_pcie: Vec<Pairs>,
     /// Pairs whose kernels do not see each other's stores as they should while both run; the first entry that matches applies.
     pub talk: Vec<PairTalkFault>,
+    /// Ranges of a GPU's memory that direct copies of other GPUs do not reach; the first entry that matches a copy applies.
+    pub windows: Vec<WindowFault>,
     /// Failure to page-lock memory of the host.
     pub pinning: Option<InitFault>,
     /// Ways to share memory between processes that go wrong.
@@ -433,6 +435,27 @@ const fn whole_rate() -> Ratio {
 
 const fn in_time() -> FlagTimes {
     FlagTimes(1.0)
+}
+
+/// A range of a GPU's memory that direct copies of other GPUs do not reach. Addresses count what is allocated, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowFault {
+    /// The GPU whose memory it is.
+    pub gpu: u32,
+    /// Only copies of this GPU; of all others if omitted.
+    pub by: Option<u32>,
+    /// Only copies by this engine; both engines if omitted.
+    pub engine: Option<Engine>,
+    /// Its begin.
+    #[serde(with = "text")]
+    pub from: Bytes,
+    /// Its end.
+    #[serde(with = "text")]
+    pub to: Bytes,
+    /// The address that is reached instead of the first one; if omitted, the bytes are lost.
+    #[serde(default, with = "text")]
+    pub instead: Option<Bytes>,
 }
 
 /// Copies between host and GPU that go wrong, and the fault. Omitted conditions match all copies.

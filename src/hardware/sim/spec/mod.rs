@@ -28,7 +28,7 @@ use model::units::{Bytes, PciAddress, PcieLink};
 pub use faults::{
     Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
     LinkFault, LinkPart, LinkWay, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared,
-    TalkFault,
+    TalkFault, WindowFault,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
