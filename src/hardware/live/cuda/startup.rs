@@ -12,7 +12,7 @@ use super::error::code;
 use super::gate::Words;
 use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, Kernels};
-use super::returned::{self, RETURNED_BYTES};
+use super::returned::RETURNED_BYTES;
 use super::table::Table;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
@@ -134,9 +134,7 @@ fn load_kernels(
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, counts, 0, 1.into(), counts)?;
-    kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
-    kernels.chase_nothing(table, counts)?;
-    kernels.links_of_nothing(table, counts)?;
+    kernels.of_nothing(table)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
     let rdma = RdmaSupport {

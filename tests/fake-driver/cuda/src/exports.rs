@@ -483,6 +483,8 @@ exports! {
                 limits: [number(6), number(7), number(8)],
                 heard: number(9),
             }),
+            // The simulated machine has its result in that of the talk.
+            Kernel::Channel => fake.channel(stream, argument(arguments, 3), [number(0), number(1)]),
             Kernel::Chase => {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))
