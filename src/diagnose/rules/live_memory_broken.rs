@@ -17,17 +17,17 @@
 //!
 //! - *Stores*: a wait ends after 20 ms, the first after 50 ms. A store that is there at the end was *late*, another
 //!   *lost*.
-//! - *Order*: lines of 16 bytes with two flags (LL); data, a fence and a flag (Simple): 8 KiB that each thread fences,
-//!   and 16 KiB of each of 32 blocks that one thread fences for all, pushed and pulled. The message names what failed.
-//! - *Lines*: 128 bytes with a flag of 8 (LL128), loaded again after all flags; 4 of them, and 4096 by 32 blocks. Torn
-//!   ones are an error over NVLink, a warning below one PCIe switch, information farther away.
+//! - *Order*: lines of 16 bytes with two flags (LL); data, a fence and a flag (Simple): fenced by all threads, or by one
+//!   for its block, pushed and pulled. The message names what failed.
+//! - *Lines*: 128 bytes with a flag of 8 (LL128), loaded again after all flags, 4 and 4096 at once. Torn ones are an
+//!   error over NVLink, a warning below one PCIe switch, information farther away.
 //! - *Atomics*: native ones that the driver promises both ways. The sums must be exact.
 //!
 //! # Sources
 //!
-//! NCCL issues 257 and 2079; vLLM issue 51513; PTX ISA, Memory Consistency Model (a vector access is several in any
-//! order; a fence is cumulative); NCCL, prims_ll.h, prims_simple.h, prims_ll128.h, tuning.cc. H200: no line torn in
-//! 20 000 rounds, exact sums (measured). The limits are chosen: a hundred times what H200 took.
+//! NCCL issues 257 and 2079; vLLM issue 51513; PTX ISA, Memory Consistency Model (a vector access is several); NCCL,
+//! prims_ll.h, prims_simple.h, prims_ll128.h, tuning.cc. H200: no line torn in 20 000 rounds, exact sums (measured). The
+//! limits are chosen: a hundred times what H200 took.
 
 use super::prelude::*;
 use super::talks;

@@ -182,16 +182,12 @@ impl State {
         let ends = (self.index(source)?, self.index(destination)?);
         let side = if issuer == source { Side::Source } else { Side::Destination };
         let path = if direct { Path::Direct } else { Path::Staged };
-        let fault = if local {
-            None
-        } else {
-            let late = || {
-                let fault = self.spec.late_copy_fault(ends, self.seconds())?;
-                let pairs = crate::spec::Pairs::Ordered(ends.0, ends.1);
-                Some(PairFault::new(pairs, fault))
-            };
-            self.spec.copy_fault(ends, engine, side, path).or_else(late)
+        let late = || {
+            let fault = self.spec.late_copy_fault(ends, self.seconds()).filter(|_| !local)?;
+            let pairs = crate::spec::Pairs::Ordered(ends.0, ends.1);
+            Some(PairFault::new(pairs, fault))
         };
+        let fault = self.spec.copy_fault(ends, engine, side, path).or_else(late);
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
         if direct && !local {
             flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);
