@@ -1,6 +1,5 @@
 //! The verdict on bytes that were compared.
 
-use crate::Row;
 use hardware::PatternCheck;
 use model::measurement::Verified;
 use model::units::Bytes;
@@ -22,17 +21,6 @@ impl Check {
     /// Returns a check without a result, for this reason.
     pub fn inconclusive(why: impl Into<String>) -> Self {
         Self { verified: Verified::Inconclusive, detail: Some(why.into()) }
-    }
-
-    /// Returns the worst check of these rows: bytes known to be wrong come first.
-    pub(crate) fn worst<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Self {
-        let unchecked = "not checked, since the GPU kernels could not be loaded";
-        let checks = rows.into_iter().map(|row| row.check.clone());
-        let checks: Vec<_> =
-            checks.map(|check| check.unwrap_or_else(|| Self::inconclusive(unchecked))).collect();
-        let wrong = checks.iter().find(|check| check.verified.is_wrong());
-        let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
-        wrong.or_else(unsure).cloned().unwrap_or(Self::OK)
     }
 
     /// Converts the counts of the check kernel to a verdict and a description.

@@ -1,6 +1,5 @@
 //! The cells of a round of copies between host and GPU: one for a round both ways, else one per flow.
 
-use crate::bench::check::Check;
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::{median, settled, spread_percent};
 use crate::{Outcome, Row};
@@ -74,7 +73,7 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
         return HostCopy { ending: no_samples(), ..cell };
     };
     let host_ns: Vec<f64> = rows.iter().flat_map(|row| row.host_ns.iter().copied()).collect();
-    let check = Check::worst(rows.iter().copied());
+    let check = Row::worst_check(rows.iter().copied());
     HostCopy {
         achieved_gbps: Some(GbPerSecond(medians.iter().sum::<f64>() / medians.len() as f64)),
         samples: of_rows.iter().map(|rates| count(rates)).min().unwrap_or(0),

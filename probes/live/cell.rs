@@ -102,7 +102,7 @@ cell! {
         /// Rate of data that channels push into the other GPU's memory as NCCL's Simple does: one fence for a block.
         #[serde(default)]
         simple_push_gbps: Option<GbPerSecond> => Rate,
-        /// Rate of data that channels pull from the other GPU's memory in the same way.
+        /// Rate of data that channels pull from the other GPU's memory as NCCL's Simple does.
         #[serde(default)]
         simple_pull_gbps: Option<GbPerSecond> => Rate,
         /// Time until the other side was seen, microseconds.
@@ -111,7 +111,7 @@ cell! {
         torn_ll: Option<u32> => Amount,
         /// Lines of 128 bytes that lacked data when they were loaded again behind their flag.
         torn_ll128: Option<u32> => Amount,
-        /// The same for lines of channels.
+        /// Lines of 128 bytes of channels that lacked data when they were loaded again behind their flag.
         #[serde(default)]
         torn_ll128_channels: Option<u32> => Amount,
         /// Lines of 128 bytes, those of channels too, that lacked data when they were first loaded behind their flag. No fault: the loads of eight
@@ -123,7 +123,7 @@ cell! {
         /// Lines of pushed data that one thread fenced for its block, and that were not there when its flag was.
         #[serde(default)]
         push_out_of_order: Option<u32> => Amount,
-        /// The same for pulled data.
+        /// Lines of pulled data that one thread fenced for its block, and that were not there when its flag was.
         #[serde(default)]
         pull_out_of_order: Option<u32> => Amount,
         /// Additions and swaps that are lacking on the words of the destination. Null without native atomics.

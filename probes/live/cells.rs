@@ -81,20 +81,28 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome, keeps_lines: bool) -> 
     cell
 }
 
+/// Returns the counts of what was wrong in a phase.
+fn wrong(cell: &mut LiveTalk) -> [(&mut Option<u32>, Phase); 6] {
+    [
+        (&mut cell.torn_ll, Phase::Ll),
+        (&mut cell.torn_ll128, Phase::Ll128),
+        (&mut cell.torn_ll128_channels, Phase::Ll128Channels),
+        (&mut cell.out_of_order, Phase::Simple),
+        (&mut cell.push_out_of_order, Phase::SimplePush),
+        (&mut cell.pull_out_of_order, Phase::SimplePull),
+    ]
+}
+
 /// Adds what the other kernel of the same GPU found wrong.
 fn add_wrong(cell: &mut LiveTalk, other: &Side) {
-    let more = |known: &mut Option<u32>, more: Option<u32>| {
-        *known = known.map(|known| known.saturating_add(more.unwrap_or_default()));
+    let more = |known: &mut Option<u32>, more: u32| {
+        *known = known.map(|known| known.saturating_add(more));
     };
-    let wrong = |phase: Phase| Some(other.wrong[phase as usize]);
-    more(&mut cell.torn_ll, wrong(Phase::Ll));
-    more(&mut cell.torn_ll128, wrong(Phase::Ll128));
-    more(&mut cell.early_ll128, Some(other.early));
-    more(&mut cell.out_of_order, wrong(Phase::Simple));
-    more(&mut cell.torn_ll128_channels, wrong(Phase::Ll128Channels));
-    more(&mut cell.push_out_of_order, wrong(Phase::SimplePush));
-    more(&mut cell.pull_out_of_order, wrong(Phase::SimplePull));
-    more(&mut cell.atomics_lost, other.atomics_lost);
+    for (known, phase) in wrong(cell) {
+        more(known, other.wrong[phase as usize]);
+    }
+    more(&mut cell.early_ll128, other.early);
+    more(&mut cell.atomics_lost, other.atomics_lost.unwrap_or_default());
 }
 
 /// Fills in the figures of the phases that ended.
@@ -114,14 +122,10 @@ fn fill(cell: &mut LiveTalk, side: &Side, native_atomics: Option<bool>) {
         cell.atomics_us = us(Phase::Atomics, 1);
         cell.atomics_lost = side.atomics_lost;
     }
-    let wrong = |phase: Phase| side.ns[phase as usize].map(|_| side.wrong[phase as usize]);
-    cell.torn_ll = wrong(Phase::Ll);
-    cell.torn_ll128 = wrong(Phase::Ll128);
+    for (count, phase) in wrong(cell) {
+        *count = side.ns[phase as usize].map(|_| side.wrong[phase as usize]);
+    }
     cell.early_ll128 = side.ns[Phase::Ll128 as usize].map(|_| side.early);
-    cell.out_of_order = wrong(Phase::Simple);
-    cell.torn_ll128_channels = wrong(Phase::Ll128Channels);
-    cell.push_out_of_order = wrong(Phase::SimplePush);
-    cell.pull_out_of_order = wrong(Phase::SimplePull);
     [cell.ll128_channels_gbps, cell.simple_push_gbps, cell.simple_pull_gbps] =
         side.gbps.map(|gbps| gbps.map(GbPerSecond));
 }

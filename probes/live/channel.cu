@@ -16,7 +16,7 @@ static const unsigned int PARTS = 4;
 // Bytes of one of the two rounds that a mailbox has room for.
 static const unsigned int HALF = 32 * CHANNEL_THREADS * PARTS * 16;
 
-// The data of a place in a round. No word is that of the round before.
+// The data of a place in a round. No word is that of an earlier round.
 static __device__ __forceinline__ uint4 data_of(unsigned int flag, unsigned int place) {
     return make_uint4(mixed(flag, place), mixed(place, flag), flag ^ place, ~flag ^ place);
 }
@@ -69,7 +69,7 @@ struct Channel {
             const unsigned int flag = base + 2 * round;
             const unsigned int at = own + round % 2 * HALF;
             for (unsigned int part = 0; part < PARTS; ++part) {
-                uint4 line = data_of(flag, thread + 32 * part);
+                uint4 line = data_of(flag, at + part * 512);
                 if (flags) {
                     line.z = line.w = flag + stop;
                 }
@@ -98,8 +98,7 @@ struct Channel {
             const unsigned int missing = __ballot_sync(ALL, unseen < PARTS);
             if (missing) {
                 if (thread == __ffs(missing) - 1) {
-                    const bool first = got[unseen].z - flag > 1;
-                    missed(LL128_CHANNELS, round, first ? got[unseen].z : got[unseen].w, at + unseen * 512 + (first ? 8 : 12));
+                    missed(LL128_CHANNELS, round, got[unseen].w, at + unseen * 512 + 12);
                 }
                 return false;
             }
@@ -110,7 +109,7 @@ struct Channel {
                     if (load) {
                         got[part] = get_line(mine + at + part * 512);
                     }
-                    uint4 line = data_of(flag, thread + 32 * part);
+                    uint4 line = data_of(flag, at + part * 512);
                     if (flags) {
                         line.z = line.w = got[part].z - flag > 1 ? flag : got[part].z;
                     }
@@ -146,7 +145,7 @@ struct Channel {
             const unsigned int at = AT_BLOCKS + round % 2 * HALF + blockIdx.x * CHANNEL_THREADS * PARTS * 16;
             for (unsigned int part = 0; part < PARTS; ++part) {
                 const unsigned int place = threadIdx.x + part * CHANNEL_THREADS;
-                *(uint4*)((pulled ? mine : theirs) + at + place * 16) = data_of(flag, place);
+                *(uint4*)((pulled ? mine : theirs) + at + place * 16) = data_of(flag, at + place * 16);
             }
             __syncthreads();
             if (threadIdx.x == 0) {
@@ -172,7 +171,7 @@ struct Channel {
             }
             for (unsigned int part = 0; part < PARTS; ++part) {
                 const unsigned int place = threadIdx.x + part * CHANNEL_THREADS;
-                wrong += differ(get_line((pulled ? theirs : mine) + at + place * 16), data_of(flag, place));
+                wrong += differ(get_line((pulled ? theirs : mine) + at + place * 16), data_of(flag, at + place * 16));
             }
             if (!since) {
                 since = nanoseconds();
@@ -201,12 +200,12 @@ extern "C" __global__ void __launch_bounds__(256) peerscope_channel(unsigned cha
                                                                     unsigned long long wait_ns,
                                                                     unsigned long long phase_ns,
                                                                     unsigned long long* result) {
-    __shared__ bool heard;
+    __shared__ unsigned long long began;
     if (threadIdx.x == 0) {
-        heard = rounds && result[STATE] == 2;
+        began = rounds && result[STATE] == 2 ? nanoseconds() : 0;
     }
     __syncthreads();
-    if (!heard) {
+    if (!began) {
         return;
     }
     const Channel channel = {mine, theirs, base, rounds, arrive_ns, wait_ns, phase_ns, result};
@@ -215,6 +214,6 @@ extern "C" __global__ void __launch_bounds__(256) peerscope_channel(unsigned cha
         channel.blocks(SIMPLE_PULL, round);
     }
     if (threadIdx.x == 0) {
-        atomicMax(result + TOOK, nanoseconds() - result[BEGAN]);
+        atomicMax(result + CHANNELS_TOOK, nanoseconds() - began);
     }
 }

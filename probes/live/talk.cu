@@ -99,7 +99,6 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
             result[word] = 0;
         }
         result[STATE] = 1;
-        result[BEGAN] = began;
         if (phases >> ATOMICS & 1) {
             // Before the arrival, which the other side awaits before it adds.
             *(volatile unsigned int*)(mine + AT_ADDED) = 0;

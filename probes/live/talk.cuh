@@ -52,14 +52,14 @@ enum Result {
     WANTED = 4,
     OFFSET = 5, // of the word that was missed, in the mailbox
     REMOTE = 6, // 1 if that mailbox is the other side's
-    TOOK = 7, // from the begin of the talk on, with the channels
+    TOOK = 7, // the talk, without channels
     NS = 8, // of each phase
     WRONG = 24, // lines or words of each phase that were wrong behind their flag
     ADDED = 40,
     SWAPPED = 41,
     HAS_ATOMICS = 42, // 1 if this code has atomics for the whole system
     EARLY = 43, // lines of 128 bytes whose first load behind the flag lacked data
-    BEGAN = 44,
+    CHANNELS_TOOK = 44,
     ROUNDS = 45, // of each phase of channels: of all warps (LL128), or of all blocks (Simple)
     WORDS = 64
 };

@@ -5,7 +5,6 @@
 //! afterwards.
 
 use crate::bench::Bench;
-use crate::bench::check::Check;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::{count, no_samples, without_figures};
@@ -61,7 +60,7 @@ pub(crate) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
         cell.ending = no_samples();
         return cell;
     }
-    let check = Check::worst(rows);
+    let check = Row::worst_check(rows);
     (cell.verified, cell.verification_detail) = (check.verified, check.detail);
     cell
 }
@@ -70,6 +69,7 @@ pub(crate) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
 mod tests {
     use super::*;
     use crate::Span;
+    use crate::bench::check::Check;
     use model::measurement::Verified;
     use model::status::Status;
     use model::units::{Bytes, MIB};

@@ -1,6 +1,5 @@
 //! Kernels that talk to each other while both run, and loads that follow pointers. The third part of
-//! [`Driver`](super::Driver). probes/live/talk.cuh has the mailbox and the words of the
-//! result.
+//! [`Driver`](super::Driver). probes/live/talk.cuh has the mailbox and the words of the result.
 
 use std::time::Duration;
 
@@ -101,6 +100,7 @@ impl Heard {
     pub(crate) const EARLY: usize = 43;
     /// The first of the rounds of channels, of all warps or blocks.
     pub const ROUNDS: usize = 45;
+    const CHANNELS_TOOK: usize = 44;
     /// States of a kernel.
     pub const ENDED: u64 = 2;
     pub const MISSED: u64 = 3;
@@ -129,10 +129,11 @@ impl Heard {
         })
     }
 
-    /// Returns the nanoseconds that the kernel ran.
+    /// Returns the nanoseconds that the last kernel ran, of talk or channels.
     #[allow(clippy::cast_precision_loss, reason = "a quarter of a second")]
     pub const fn took_ns(&self) -> f64 {
-        self.0[Self::TOOK] as f64
+        let of_channels = self.0[Self::CHANNELS_TOOK];
+        (if of_channels > 0 { of_channels } else { self.0[Self::TOOK] }) as f64
     }
 
     /// Returns the nanoseconds of a phase that was run to its end.
@@ -251,6 +252,7 @@ mod tests {
             ("SWAPPED", Heard::SWAPPED),
             ("HAS_ATOMICS", Heard::HAS_ATOMICS),
             ("EARLY", Heard::EARLY),
+            ("CHANNELS_TOOK", Heard::CHANNELS_TOOK),
             ("ROUNDS", Heard::ROUNDS),
             ("WORDS", HEARD_WORDS),
         ] {

@@ -100,8 +100,8 @@ impl Fake {
         mailboxes: [u64; 2],
     ) -> Result<(), u32> {
         self.stream(stream)?;
-        let mailboxes = mailboxes.into_iter().filter(|_| rounds > 0);
-        mailboxes.map(|mailbox| self.buffer(mailbox, MAILBOX_BYTES).map(drop)).collect()
+        let mut mailboxes = mailboxes.into_iter().filter(|_| rounds > 0);
+        mailboxes.try_for_each(|mailbox| self.buffer(mailbox, MAILBOX_BYTES).map(drop))
     }
 
     /// Starts the launches whose partners have not come.
