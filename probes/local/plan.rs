@@ -12,7 +12,7 @@ use model::units::{Bytes, MIB};
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub(crate) const LOCAL_COPIES: u32 = 2;
 
-/// Least size of a copy, in sizes of the L2 cache, of which it leaves no more than a quarter unread or unwritten: chosen.
+/// Least size of a copy in sizes of the L2 cache, which then holds at most a quarter of a buffer: chosen.
 const CACHES: u64 = 4;
 
 /// Copies within each GPU. They belong to the group `peers`, because they show the highest rate that its copies could
