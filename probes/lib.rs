@@ -123,11 +123,6 @@ pub enum Outcome {
     Contention {
         times: Box<contention::run::ContentionTimes>,
     },
-    /// Copies within a GPU were timed.
-    Within {
-        /// Each row as a whole, of [`local::plan::LOCAL_COPIES`].
-        rows: Vec<Span>,
-    },
     /// The round was for a timeline alone, and has no figure.
     Noted,
     /// Batches were copied in, processed and copied out.

@@ -358,3 +358,32 @@ fn each_stream_of_a_pipeline_has_memory_of_its_own_if_there_is_enough() {
     // Buffers of nearly 512 MiB hold two batches of 200.
     assert_eq!(taken, [mib(16, 48), mib(400, 800), mib(400, 800)]);
 }
+
+#[test]
+fn copies_within_a_gpu_are_checked() {
+    use model::status::Verified;
+    use sim::spec::{CopyFault, PairFault, Pairs};
+    let local = |spec| {
+        let local = crate::local::Local { samples: 3 };
+        measured(spec, vec![(vec![within(0)], 200, local.into())]).local.remove(0)
+    };
+    assert_eq!(local(h200()).verified, Verified::Ok);
+    let mut spec = h200();
+    let faults = &mut spec.faults.pairs;
+    // Between GPUs: nothing within one.
+    faults.push(PairFault::new(Pairs::All, CopyFault::Dropped));
+    faults.push(PairFault::new(Pairs::Within(1), CopyFault::Dropped));
+    assert_eq!(local(spec.clone()).verified, Verified::Ok);
+    for (fault, verified) in [
+        (CopyFault::Dropped, Verified::Dropped),
+        (CopyFault::Corrupt { words: 3 }, Verified::Corrupt),
+    ] {
+        spec.faults.pairs = vec![PairFault::new(Pairs::Within(0), fault)];
+        let cell = local(spec.clone());
+        assert_eq!(cell.verified, verified);
+        assert!(cell.achieved_gbps.is_some() && cell.verification_detail.is_some(), "{cell:?}");
+    }
+    spec.faults.pairs.clear();
+    spec.faults.kernels = Some("refused".into());
+    assert_eq!(local(spec).verified, Verified::Inconclusive);
+}

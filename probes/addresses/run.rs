@@ -20,9 +20,10 @@ use model::units::{Bytes, GIB, KIB, MIB};
 /// Bytes at each address, and the distance of two.
 const SLICE: u64 = 64 * KIB;
 const EVERY: u64 = 32 * MIB;
-/// Bytes of an allocation. Chosen: in fragmented memory smaller ones find more room, and each costs a call.
+/// Bytes whose addresses have tags of one seed, and of the smallest allocation. One of all free memory takes 10 ms on H200, 69
+/// of 2 GiB 440 (docs/dev/facts.md); in fragmented memory smaller ones find more room.
 const BLOCK: u64 = GIB;
-/// Addresses of an allocation.
+/// Addresses of a block.
 const EACH: u64 = BLOCK / EVERY;
 /// Most searches of a round for the address whose bytes arrived: each compares with all, some 0.2 s on H200.
 const MOST_SEARCHES: u32 = 8;
@@ -42,7 +43,7 @@ pub struct Pass {
 /// Addresses with wrong bytes, by number: what comes of their bytes, and the address that is reached instead.
 type Fates = BTreeMap<u64, (Fate, Option<u64>)>;
 
-/// An allocation. The tag of each address is a part of the pattern of a seed.
+/// A part of an allocation. The tag of each address is a part of the pattern of a seed.
 struct Block {
     buffer: Buffer,
     /// Seed of what was written last.
@@ -133,13 +134,19 @@ impl Bench<'_> {
         let OpenGpu { device, shared, .. } = self.open_gpu(gpu)?;
         let free = || Ok(spare(self.driver.memory(*device)?, *shared));
         let mut left = free()? / EVERY * EVERY;
-        let mut blocks = Vec::new();
+        let (mut blocks, mut size) = (Vec::new(), left);
         while left > 0 {
-            match self.driver.allocate(*device, left.min(BLOCK)) {
-                Ok(buffer) => {
-                    left -= buffer.bytes;
-                    taken.push(buffer);
-                    blocks.push(Block { buffer, seed: 0, earlier: Vec::new() });
+            match self.driver.allocate(*device, left.min(size)) {
+                Ok(whole) => {
+                    left -= whole.bytes;
+                    taken.push(whole);
+                    for at in (0..whole.bytes).step_by(BLOCK as usize) {
+                        let buffer = self.driver.part(whole, at, BLOCK.min(whole.bytes - at))?;
+                        blocks.push(Block { buffer, seed: 0, earlier: Vec::new() });
+                    }
+                }
+                Err(error) if error.kind == ErrorKind::OutOfMemory && size > BLOCK => {
+                    size = (size / 2).next_multiple_of(BLOCK);
                 }
                 // Another program was faster, or a window is full into which the driver maps what peers may reach.
                 Err(error) if error.kind == ErrorKind::OutOfMemory => break,
@@ -247,7 +254,8 @@ fn part(driver: &dyn Driver, beside: Buffer, at: u64) -> Result<Buffer, Hardware
 
 /// Returns true if a buffer holds what a seed has from this address on.
 fn holds(driver: &dyn Driver, buffer: Buffer, seed: u64, at: u64) -> Result<bool, HardwareError> {
-    let sent = Sent { seed, from: at * SLICE / 8 };
+    let from = at * SLICE / 8;
+    let sent = Sent { seed, from, before: from };
     let checks = driver.check(&[(buffer, sent)], buffer.bytes)?;
     Ok(checks.iter().all(|check| check.wrong == 0))
 }

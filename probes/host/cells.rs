@@ -1,12 +1,10 @@
 //! The cells of a round of copies between host and GPU: one for a round both ways, else one per flow.
 
-use crate::bench::check::Check;
 use crate::figures::{count, no_samples, without_figures};
 use crate::statistics::{median, settled, spread_percent};
 use crate::{Outcome, Row};
 use model::flow::{Endpoint, Flow, Setup};
 use model::host::{Allocation, HostCopy, HostDirection};
-use model::measurement::Verified;
 use model::placement::Direction;
 use model::status::Ending;
 use model::units::GbPerSecond;
@@ -75,7 +73,7 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
         return HostCopy { ending: no_samples(), ..cell };
     };
     let host_ns: Vec<f64> = rows.iter().flat_map(|row| row.host_ns.iter().copied()).collect();
-    let check = worst(rows);
+    let check = Row::worst_check(rows.iter().copied());
     HostCopy {
         achieved_gbps: Some(GbPerSecond(medians.iter().sum::<f64>() / medians.len() as f64)),
         samples: of_rows.iter().map(|rates| count(rates)).min().unwrap_or(0),
@@ -85,16 +83,6 @@ fn with(cell: HostCopy, rows: &[&Row], setup: Setup) -> HostCopy {
         verification_detail: check.detail,
         ..cell
     }
-}
-
-/// Returns the worst check of all directions: bytes known to be wrong come first.
-fn worst(rows: &[&Row]) -> Check {
-    let unchecked = Check::inconclusive("not checked, since the GPU kernels could not be loaded");
-    let checks: Vec<_> =
-        rows.iter().map(|row| row.check.clone().unwrap_or_else(|| unchecked.clone())).collect();
-    let wrong = checks.iter().find(|check| check.verified.is_wrong());
-    let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
-    wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
 }
 
 /// Returns the cell of a flow between host and GPU, without figures.

@@ -1,5 +1,6 @@
 // All kernels as one program, so that a GPU loads one module.
 
+#include "channel.cu"
 #include "copy.cu"
 #include "gate.cu"
 #include "links.cu"

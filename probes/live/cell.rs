@@ -7,6 +7,7 @@ use super::cell::{Subject, cell};
 use super::flow::{Endpoint, Flow, HostMemory, Setup};
 use super::placement::{Direction, Engine, Pair};
 use super::status::Verified;
+use super::units::GbPerSecond;
 
 words! {
     /// A part of a talk of two, in the order in which they run.
@@ -27,10 +28,20 @@ words! {
         Simple = "data, fence, flag",
         /// Additions and compare-and-swap by both sides on the same words.
         Atomics = "atomics",
+        /// LL128 at the geometry of NCCL's channels.
+        #[serde(rename = "ll128-channels")]
+        Ll128Channels = "LL128 of channels",
+        /// As NCCL's Simple: one thread fences for its block and stores the flag. Into the memory of the other GPU.
+        SimplePush = "Simple, pushed",
+        /// The same, from the memory of the other GPU.
+        SimplePull = "Simple, pulled",
     }
 }
 
 impl Phase {
+    /// Those of channels, which last for a time and have a rate.
+    pub const OF_CHANNELS: [Self; 3] = [Self::Ll128Channels, Self::SimplePush, Self::SimplePull];
+
     /// Returns true if each side stores before it waits. In the others, one side answers the other.
     pub const fn is_at_once(self) -> bool {
         !matches!(self, Self::Push | Self::Pull)
@@ -85,18 +96,36 @@ cell! {
         simple_us: Option<f64> => Duration,
         /// Time of 4096 additions and 128 swaps by each side, microseconds. Null without native atomics.
         atomics_us: Option<f64> => Duration,
+        /// Rate of data in lines of 128 bytes by channels, both ways at once, in one direction, GB/s.
+        #[serde(default)]
+        ll128_channels_gbps: Option<GbPerSecond> => Rate,
+        /// Rate of data that channels push into the other GPU's memory as NCCL's Simple does: one fence for a block.
+        #[serde(default)]
+        simple_push_gbps: Option<GbPerSecond> => Rate,
+        /// Rate of data that channels pull from the other GPU's memory as NCCL's Simple does.
+        #[serde(default)]
+        simple_pull_gbps: Option<GbPerSecond> => Rate,
         /// Time until the other side was seen, microseconds.
         arrival_us: Option<f64> => Amount,
         /// Lines of 16 bytes whose flags arrived before their data.
         torn_ll: Option<u32> => Amount,
         /// Lines of 128 bytes that lacked data when they were loaded again behind their flag.
         torn_ll128: Option<u32> => Amount,
-        /// Lines of 128 bytes that lacked data when they were first loaded behind their flag. No fault: the loads of eight
+        /// Lines of 128 bytes of channels that lacked data when they were loaded again behind their flag.
+        #[serde(default)]
+        torn_ll128_channels: Option<u32> => Amount,
+        /// Lines of 128 bytes, those of channels too, that lacked data when they were first loaded behind their flag. No fault: the loads of eight
         /// threads are no one access.
         #[serde(default)]
         early_ll128: Option<u32> => Amount,
-        /// Lines of fenced data that were not there when their flag was.
+        /// Lines of data that each thread fenced, and that were not there when their flag was.
         out_of_order: Option<u32> => Amount,
+        /// Lines of pushed data that one thread fenced for its block, and that were not there when its flag was.
+        #[serde(default)]
+        push_out_of_order: Option<u32> => Amount,
+        /// Lines of pulled data that one thread fenced for its block, and that were not there when its flag was.
+        #[serde(default)]
+        pull_out_of_order: Option<u32> => Amount,
         /// Additions and swaps that are lacking on the words of the destination. Null without native atomics.
         atomics_lost: Option<u32> => Amount,
         /// Native atomics between the two GPUs, as the driver promises them.
@@ -108,6 +137,18 @@ cell! {
         /// Result: `dropped` for stores that were not seen in time, `corrupt` for wrong data, order or sums. Torn lines of 128
         /// bytes count as `ok`: not every path promises them.
         verified: Verified => checked,
+    }
+}
+
+impl LiveTalk {
+    /// Returns the lines of data that came behind their flags, each with its form.
+    pub const fn out_of_order(&self) -> [(&'static str, Option<u32>); 4] {
+        [
+            ("LL", self.torn_ll),
+            ("Simple, fenced by all", self.out_of_order),
+            ("Simple, pushed", self.push_out_of_order),
+            ("Simple, pulled", self.pull_out_of_order),
+        ]
     }
 }
 

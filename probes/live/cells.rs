@@ -9,6 +9,7 @@ use model::live::{LiveTalk, Miss, Missed, Phase};
 use model::placement::Pair;
 use model::status::{Ending, Status, Verified};
 use model::topology::{LinkClass, Topology};
+use model::units::GbPerSecond;
 
 /// Returns true if a side missed something of its own accord, and not because the other one had left.
 fn is_own(side: &Side, other: Option<&Side>) -> bool {
@@ -80,17 +81,28 @@ fn cell(mut cell: LiveTalk, at: usize, outcome: &Outcome, keeps_lines: bool) -> 
     cell
 }
 
+/// Returns the counts of what was wrong in a phase.
+fn wrong(cell: &mut LiveTalk) -> [(&mut Option<u32>, Phase); 6] {
+    [
+        (&mut cell.torn_ll, Phase::Ll),
+        (&mut cell.torn_ll128, Phase::Ll128),
+        (&mut cell.torn_ll128_channels, Phase::Ll128Channels),
+        (&mut cell.out_of_order, Phase::Simple),
+        (&mut cell.push_out_of_order, Phase::SimplePush),
+        (&mut cell.pull_out_of_order, Phase::SimplePull),
+    ]
+}
+
 /// Adds what the other kernel of the same GPU found wrong.
 fn add_wrong(cell: &mut LiveTalk, other: &Side) {
-    let more = |known: &mut Option<u32>, more: Option<u32>| {
-        *known = known.map(|known| known.saturating_add(more.unwrap_or_default()));
+    let more = |known: &mut Option<u32>, more: u32| {
+        *known = known.map(|known| known.saturating_add(more));
     };
-    let wrong = |phase: Phase| Some(other.wrong[phase as usize]);
-    more(&mut cell.torn_ll, wrong(Phase::Ll));
-    more(&mut cell.torn_ll128, wrong(Phase::Ll128));
-    more(&mut cell.early_ll128, Some(other.early));
-    more(&mut cell.out_of_order, wrong(Phase::Simple));
-    more(&mut cell.atomics_lost, other.atomics_lost);
+    for (known, phase) in wrong(cell) {
+        more(known, other.wrong[phase as usize]);
+    }
+    more(&mut cell.early_ll128, other.early);
+    more(&mut cell.atomics_lost, other.atomics_lost.unwrap_or_default());
 }
 
 /// Fills in the figures of the phases that ended.
@@ -110,19 +122,22 @@ fn fill(cell: &mut LiveTalk, side: &Side, native_atomics: Option<bool>) {
         cell.atomics_us = us(Phase::Atomics, 1);
         cell.atomics_lost = side.atomics_lost;
     }
-    let wrong = |phase: Phase| side.ns[phase as usize].map(|_| side.wrong[phase as usize]);
-    cell.torn_ll = wrong(Phase::Ll);
-    cell.torn_ll128 = wrong(Phase::Ll128);
+    for (count, phase) in wrong(cell) {
+        *count = side.ns[phase as usize].map(|_| side.wrong[phase as usize]);
+    }
     cell.early_ll128 = side.ns[Phase::Ll128 as usize].map(|_| side.early);
-    cell.out_of_order = wrong(Phase::Simple);
+    [cell.ll128_channels_gbps, cell.simple_push_gbps, cell.simple_pull_gbps] =
+        side.gbps.map(|gbps| gbps.map(GbPerSecond));
 }
 
 /// Sets the ending, and whether the stores arrived. Torn lines of 128 bytes are wrong where the route promises whole ones.
 fn judge(cell: &mut LiveTalk, side: &Side, other: Option<&Side>, keeps_lines: bool) {
     let Pair { source, destination } = cell.pair;
     let Some(unseen) = side.unseen else {
-        let torn = cell.torn_ll128.filter(|_| keeps_lines);
-        let wrong = [cell.torn_ll, torn, cell.out_of_order, cell.atomics_lost];
+        let torn = [cell.torn_ll128, cell.torn_ll128_channels];
+        let mut wrong = cell.out_of_order().map(|(_, count)| count).to_vec();
+        wrong.push(cell.atomics_lost);
+        wrong.extend(torn.into_iter().filter(|_| keeps_lines));
         cell.verified = if wrong.iter().flatten().any(|count| *count > 0) {
             Verified::Corrupt
         } else {
@@ -164,8 +179,9 @@ mod tests {
             gpu,
             answers: gpu == 1,
             span: Span { start_ns: 0.0, end_ns: 5e7 },
-            ns: [Some(3000.0); 7],
-            wrong: [0; 7],
+            ns: [Some(3000.0); Phase::ALL.len()],
+            gbps: [Some(100.0); 3],
+            wrong: [0; Phase::ALL.len()],
             early: 0,
             atomics_lost: Some(0),
             unseen: unseen.map(|(phase, round, _)| Unseen {
@@ -242,19 +258,26 @@ mod tests {
         let [there, _] = both([side(0, None), early.clone()]);
         assert_eq!((there.early_ll128, there.torn_ll128), (Some(5), Some(0)));
         assert_eq!(there.verified, Verified::Ok, "the first load is no fault");
-        let mut torn = early;
-        torn.wrong[Phase::Ll128 as usize] = 4;
-        for (keeps_lines, verified) in [(true, Verified::Corrupt), (false, Verified::Ok)] {
-            let [there, _] = both_over([side(0, None), torn.clone()], keeps_lines);
-            assert_eq!((there.torn_ll128, there.verified), (Some(4), verified));
+        let mut torn = early.clone();
+        for phase in [Phase::Ll128, Phase::Ll128Channels] {
+            torn = early.clone();
+            torn.wrong[phase as usize] = 4;
+            for (keeps_lines, verified) in [(true, Verified::Corrupt), (false, Verified::Ok)] {
+                let [there, _] = both_over([side(0, None), torn.clone()], keeps_lines);
+                let lines = there.torn_ll128.max(there.torn_ll128_channels);
+                assert_eq!((lines, there.verified), (Some(4), verified));
+            }
         }
         let [there, _] = both_over([side(0, None), torn], false);
         assert!(there.push_us.is_some() && there.ending.is_sound());
-        let mut order = side(0, None);
-        order.wrong[Phase::Simple as usize] = 1;
-        let [there, back] = both([order, side(1, None)]);
-        assert_eq!((there.verified, back.verified), (Verified::Ok, Verified::Corrupt));
-        assert_eq!(back.out_of_order, Some(1));
+        for phase in [Phase::Simple, Phase::SimplePush, Phase::SimplePull] {
+            let mut order = side(0, None);
+            order.wrong[phase as usize] = 1;
+            let [there, back] = both([order, side(1, None)]);
+            assert_eq!((there.verified, back.verified), (Verified::Ok, Verified::Corrupt));
+            let wrong = [back.out_of_order, back.push_out_of_order, back.pull_out_of_order];
+            assert_eq!(wrong.iter().flatten().sum::<u32>(), 1, "{phase}");
+        }
     }
 
     #[test]

@@ -3,83 +3,17 @@
 // A copy and a wait for its stream flush everything, so they prove nothing about a kernel that waits for a flag. Collectives
 // wait for flags. Each side has a mailbox in its own GPU's memory; the other side writes to it over the link.
 //
-// THE MAILBOX, 64 KiB, offsets in bytes:
-//
-//         0  arrival
-//       128  round of the pushed flag
-//       256  round of the pulled flag: its owner writes it, the other side reads it over the link
-//       384  flag of the fenced data, even rounds
-//       512  additions of both sides
-//       640  increments of both sides by compare and swap
-//       768  flag of the atomics
-//       896  flag of the fenced data, odd rounds
-//      4096  LL: 16 rounds x 32 lines of 16 bytes, {data, flag, data, flag}
-//     16384  LL128: 16 rounds x 4 lines of 128 bytes, 120 of data and a flag of 8
-//     32768  fenced data: 2 rounds x 8 KiB
-//
-// Nothing has to be zeroed: each talk has a `base` of its own, flags are base + round, and what an earlier talk left there
-// is the flag of no later one. Where both sides store before they wait, one may be a round ahead of the other, never two,
-// and stay there for long: the driver takes turns with the kernels of several processes. So each round has another place
-// than the one before.
-//
 // Each wait ends by itself, by the clock of this GPU. A side that missed something notes what, and leaves; it never waits
 // for the other one to leave.
 
 #include "clock.cuh"
 #include "flags.cuh"
-
-enum Phase { ARRIVE, PUSH, PULL, LL, LL128, SIMPLE, ATOMICS, PHASES };
-
-enum Mailbox {
-    AT_ARRIVE = 0,
-    AT_PUSH = 128,
-    AT_PULL = 256,
-    AT_SIMPLE = 384,
-    AT_SIMPLE_ODD = 896,
-    AT_ADDED = 512,
-    AT_SWAPPED = 640,
-    AT_ATOMICS = 768,
-    AT_LL = 4096,
-    AT_LL128 = 16384,
-    AT_DATA = 32768
-};
-
-// Words of the result, 8 bytes each. src/hardware/talk.rs has the same list.
-enum Result {
-    STATE = 0, // 0 never began, 1 began, 2 ended, 3 missed something
-    PHASE = 1,
-    ROUND = 2,
-    SEEN = 3,
-    WANTED = 4,
-    OFFSET = 5, // of the word that was missed, in the mailbox
-    REMOTE = 6, // 1 if that mailbox is the other side's
-    TOOK = 7,
-    NS = 8, // of each phase
-    WRONG = 16, // lines or words of each phase that were wrong behind their flag
-    ADDED = 24,
-    SWAPPED = 25,
-    HAS_ATOMICS = 26, // 1 if this code has atomics for the whole system
-    EARLY = 27, // lines of 128 bytes whose first load behind the flag lacked data
-    WORDS = 32
-};
+#include "talk.cuh"
 
 // Additions of each thread, to each of the two words.
 static const unsigned int ADDITIONS = 64;
 // Increments of the first thread by compare and swap, to each of the two words.
 static const unsigned int SWAPS = 64;
-
-static __device__ __forceinline__ bool differ(const uint4& one, const uint4& other) {
-    return one.x != other.x || one.y != other.y || one.z != other.z || one.w != other.w;
-}
-
-// The lines of 128 bytes, of four, that a thread has found something in.
-static __device__ __forceinline__ unsigned int lines_of(unsigned int threads) {
-    unsigned int lines = 0;
-    for (unsigned int line = 0; line < 4; ++line) {
-        lines += (threads >> 8 * line & 0xff) != 0;
-    }
-    return lines;
-}
 
 struct Talk {
     unsigned char* mine;
@@ -140,8 +74,8 @@ struct Talk {
 /// One side of a talk. `role` is 0 for one side and 1 for the other; `base`, `rounds` and `phases` (one bit each) are those of
 /// both. `arrive_ns`, `wait_ns` and `total_ns` limit the wait for the other side, every other wait, and the whole.
 ///
-/// Without phases it touches neither mailbox. `mine` is 64 KiB of this GPU's memory, `theirs` those of the other side, `result` WORDS words of this GPU's memory.
-/// Launch one block of 32 threads.
+/// Without phases it does nothing. `mine` is a mailbox in this GPU's memory, `theirs` the one of the other side,
+/// `result` WORDS words of this GPU's memory. Launch one block of 32 threads.
 extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* mine,
                                                                 unsigned char* theirs,
                                                                 unsigned int role,
@@ -155,6 +89,9 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
     constexpr unsigned int ALL = ~0u;
     const unsigned int thread = threadIdx.x;
     const bool first = thread == 0;
+    if (!phases) {
+        return;
+    }
     const unsigned long long began = nanoseconds();
     Talk talk = {mine, theirs, result, wait_ns, began + total_ns};
     if (first) {
@@ -170,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(32) peerscope_talk(unsigned char* m
         }
     }
 
-    for (unsigned int phase = ARRIVE; phase < PHASES; ++phase) {
+    for (unsigned int phase = ARRIVE; phase < LL128_CHANNELS; ++phase) {
         if (!(phases >> phase & 1)) {
             continue;
         }

@@ -2,6 +2,7 @@
 
 use super::cell::{Subject, cell};
 use super::flow::{Flow, Setup};
+use super::status::Verified;
 use super::units::{Bytes, GbPerSecond};
 
 cell! {
@@ -20,6 +21,12 @@ cell! {
         samples: u32,
         /// (Largest - smallest) / median, per cent.
         spread_percent: Option<f64> => Amount,
+        /// Result of checking the bytes. Earlier versions did not check them.
+        #[serde(default)]
+        verified: Verified => sometimes checked,
+        /// Description of the wrong bytes. Null if nothing was wrong.
+        #[serde(default)]
+        verification_detail: Option<String>,
     }
 }
 

@@ -7,10 +7,13 @@ use crate::plan::slot::Slot;
 use crate::plan::slot::size;
 use crate::{Group, Request};
 use model::flow::Flow;
-use model::units::Bytes;
+use model::units::{Bytes, MIB};
 
 /// Timed copies in a row within a GPU, after one that is not timed.
 pub(crate) const LOCAL_COPIES: u32 = 2;
+
+/// Least size of a copy in sizes of the L2 cache, which then holds at most a quarter of a buffer: chosen.
+const CACHES: u64 = 4;
 
 /// Copies within each GPU. They belong to the group `peers`, because they show the highest rate that its copies could
 /// reach.
@@ -19,7 +22,7 @@ pub(crate) const LOCAL_COPIES: u32 = 2;
 pub struct Parameters {
     /// Rows per GPU. 0 leaves the probe out.
     pub samples: u32,
-    /// Bytes of a copy, more than the caches hold.
+    /// Least bytes of a copy.
     #[serde(deserialize_with = "size")]
     pub bytes: Bytes,
 }
@@ -33,7 +36,11 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     }
     let buffers: Vec<_> = request
         .usable()
-        .filter_map(|device| Some((device.index, device.budget_bytes?.0 / 2)))
+        .filter_map(|device| {
+            let cache = device.attributes.as_ref().and_then(|said| said.l2_cache_bytes.get());
+            let least = cache.map_or(0, |cache| (CACHES * cache.0).next_multiple_of(MIB));
+            Some((device.index, bytes.max(Bytes(least)), device.budget_bytes?.0 / 2))
+        })
         .collect();
     let compared =
         buffers.len() > 1 || request.profile.host.rows > 0 && request.groups.contains(&Group::Host);
@@ -43,6 +50,6 @@ pub(crate) fn rounds(request: &Request<'_>) -> Vec<Slot> {
     let action = super::Local { samples };
     buffers
         .into_iter()
-        .map(|(gpu, most)| one_gpu::slot(vec![Flow::inside(gpu)], bytes, most, action))
+        .map(|(gpu, bytes, most)| one_gpu::slot(vec![Flow::inside(gpu)], bytes, most, action))
         .collect()
 }

@@ -1,15 +1,16 @@
 //! Measures copies within one GPU, from its send buffer to its receive buffer: the figure of its memory, without any
 //! link.
 //!
-//! A plain row behind a gate: one copy that is not timed, an event, [`LOCAL_COPIES`], an event.
+//! A plain row behind a gate: one copy that is not timed, an event, [`LOCAL_COPIES`], an event. The received bytes are checked
+//! afterwards.
 
-use crate::Outcome;
 use crate::bench::Bench;
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::figures::{count, no_samples, without_figures};
 use crate::local::plan::LOCAL_COPIES;
 use crate::statistics::{median, spread_percent};
+use crate::{Outcome, Row};
 use hardware::HardwareError;
 use model::flow::{Endpoint, Flow, Setup};
 use model::measurement::LocalCopy;
@@ -26,33 +27,41 @@ impl Bench<'_> {
     ) -> Result<Outcome, HardwareError> {
         let end = Endpoint::Gpu(gpu);
         let within = Flow { from: end, to: end };
-        let transfer = Transfer {
+        let mut transfer = Transfer {
             stream: self.stream(gpu, setup.placement.stream_of(Side::Source))?,
             copies: LOCAL_COPIES,
             ..self.transfer(within, Engine::Copy, setup.bytes.0, &[])?
         };
+        self.prepare(&mut transfer)?;
         // The copy that is not timed is as large as the others.
         let timing = Timing { warm: Some(u64::MAX), ..Timing::PLAIN };
-        let row = self.rows_of(&transfer, timing, samples)?;
-        Ok(Outcome::Within { rows: row.rows })
+        let mut row = self.rows_of(&transfer, timing, samples)?;
+        row.check = self.arrived(&transfer)?;
+        Ok(Outcome::Rows { rows: vec![row] })
     }
 }
 
 /// Returns the cell of a round.
 pub(crate) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
     let mut cell = LocalCopy::blank(gpu, setup.bytes);
-    let Outcome::Within { rows } = outcome else {
-        cell.ending = without_figures(outcome);
-        return cell;
+    let rows = match outcome {
+        Outcome::Rows { rows } => rows.as_slice(),
+        _ => {
+            cell.ending = without_figures(outcome);
+            return cell;
+        }
     };
-    let bytes = setup.bytes.0.saturating_mul(u64::from(LOCAL_COPIES));
-    let gbps: Vec<_> = rows.iter().map(|row| GbPerSecond::of(bytes, row.length_ns()).0).collect();
+    let copies = rows.iter().flat_map(Row::copy_ns);
+    let gbps: Vec<_> = copies.map(|ns| GbPerSecond::of(setup.bytes.0, ns).0).collect();
     cell.achieved_gbps = median(&gbps).map(GbPerSecond);
     cell.samples = count(&gbps);
     cell.spread_percent = spread_percent(&gbps);
     if cell.achieved_gbps.is_none() {
         cell.ending = no_samples();
+        return cell;
     }
+    let check = Row::worst_check(rows);
+    (cell.verified, cell.verification_detail) = (check.verified, check.detail);
     cell
 }
 
@@ -60,6 +69,8 @@ pub(crate) fn cell(gpu: u32, setup: Setup, outcome: &Outcome) -> LocalCopy {
 mod tests {
     use super::*;
     use crate::Span;
+    use crate::bench::check::Check;
+    use model::measurement::Verified;
     use model::status::Status;
     use model::units::{Bytes, MIB};
 
@@ -71,18 +82,21 @@ mod tests {
             let end_ns = f64::from(LOCAL_COPIES) * bytes as f64 / gbps;
             Span { start_ns: 0.0, end_ns }
         };
-        let outcome = Outcome::Within { rows: vec![row(2000.0), row(2100.0), row(2050.0)] };
+        let rows = vec![row(2000.0), row(2100.0), row(2050.0)];
+        let row = Row { copies: LOCAL_COPIES, rows, check: Some(Check::OK), ..Row::default() };
+        let outcome = Outcome::Rows { rows: vec![row] };
         let cell = cell(3, Setup::REFERENCE.with_bytes(Bytes(bytes)), &outcome);
         assert!((cell.achieved_gbps.unwrap().0 - 2050.0).abs() < 1e-6, "{cell:?}");
         assert_eq!((cell.gpu, cell.samples, cell.ending.status), (3, 3, Status::Measured));
         assert!(cell.spread_percent.unwrap() > 4.0);
+        assert_eq!(cell.verified, Verified::Ok);
     }
 
     #[test]
     fn without_rows_there_is_a_reason() {
         let setup = Setup::REFERENCE.with_bytes(Bytes(MIB));
         for (outcome, status) in [
-            (Outcome::Within { rows: Vec::new() }, Status::Failed),
+            (Outcome::Noted, Status::Failed),
             (Outcome::Lost { status: Status::Hung, reason: "late".into() }, Status::Hung),
             (Outcome::Rows { rows: Vec::new() }, Status::Failed),
         ] {

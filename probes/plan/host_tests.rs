@@ -146,6 +146,38 @@ fn one_gpu_has_no_others_at_once_and_its_own_memory_beside() {
 }
 
 #[test]
+fn copies_within_a_gpu_exceed_four_caches_if_the_buffer_does() {
+    use model::measurement::CudaAttributes;
+    use model::reading::{Reading, Unknown};
+    let sizes = |cache: Option<u64>| {
+        let mut driver = driver();
+        let said = CudaAttributes {
+            l2_cache_bytes: cache
+                .map_or(Reading::unsupported(), |mib| Reading::Known(Bytes(mib * MIB))),
+            ..CudaAttributes::unread(&Unknown::Unsupported)
+        };
+        driver.devices[0].attributes = Some(said);
+        let rounds = rounds(&Request {
+            gpus: &GPUS,
+            driver: &driver,
+            topology: &topology(),
+            profile: &Profile::load(Name::Quick).unwrap(),
+            groups: &[Group::Peers].into(),
+            deadline: None,
+            serial: false,
+        });
+        let local = rounds.iter().filter(|round| round.flows[0].within().is_some());
+        local.map(|round| round.task.setup.bytes.0 / MIB).collect::<Vec<_>>()
+    };
+    // The cache of the first GPU alone is known.
+    for (cache, first) in [(None, 128), (Some(6), 128), (Some(50), 200), (Some(192), 510)] {
+        let mut expected = vec![128; GPUS.len()];
+        expected[0] = first;
+        assert_eq!(sizes(cache), expected);
+    }
+}
+
+#[test]
 fn full_has_kernels_and_registered_memory_for_every_gpu() {
     let rounds = host(Name::Full, &GPUS, Some(GIB));
     let kernels = rounds.iter().filter(|round| round.task.setup.engine == Engine::Kernel).count();

@@ -38,7 +38,8 @@ pub use self::lock::{Holder, Lock, NotLocked};
 pub use self::sampler::Sampler;
 pub use self::shared::{Handle, SharedDriver, SharingFacts};
 pub use self::talk::{
-    Chase, HEARD_WORDS, Heard, Hops, MAILBOX_BYTES, Talk, TalkDriver, TalkLimits, Unseen,
+    CHANNEL_DATA, CHANNEL_ROUNDS, Chase, HEARD_WORDS, Heard, Hops, MAILBOX_BYTES, Talk, TalkDriver,
+    TalkLimits, Unseen,
 };
 use model::flow::Flow;
 use model::reading::Unknown;

@@ -1,5 +1,5 @@
 //! Kernels that talk to each other while both run, and loads that follow pointers. The third part of
-//! [`Driver`](super::Driver). probes/live/talk.cu has the mailbox and the words of the result.
+//! [`Driver`](super::Driver). probes/live/talk.cuh has the mailbox and the words of the result.
 
 use std::time::Duration;
 
@@ -9,13 +9,18 @@ use super::{Buffer, Device, HardwareError, Stream};
 use model::live::Phase;
 
 /// Bytes of a mailbox.
-pub const MAILBOX_BYTES: u64 = 64 * 1024;
+pub const MAILBOX_BYTES: u64 = 64 * 1024 + 2 * (1 << 20);
 /// Words that a talk kernel writes.
-pub const HEARD_WORDS: usize = 32;
+pub const HEARD_WORDS: usize = 64;
 /// Additions of each of the 32 threads of a side to each of the two words.
 const ADDITIONS: u64 = 64;
 /// Swaps of a side on each of the two words.
 const SWAPS: u64 = 64;
+
+/// Most rounds of a phase of channels: chosen, more than fit in its time.
+pub const CHANNEL_ROUNDS: u32 = 8192;
+/// Bytes of data that a warp (LL128) or a block (Simple) of a channel gets in a round.
+pub const CHANNEL_DATA: [u64; 3] = [16 * 120, 16 << 10, 16 << 10];
 
 /// One side of a talk. The other side has the mailboxes swapped and the other role; base, rounds and atomics are the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,8 +48,17 @@ pub struct TalkLimits {
     pub arrival: Duration,
     /// Of each other wait.
     pub wait: Duration,
-    /// Of the whole.
+    /// Of the whole, without channels.
     pub total: Duration,
+    /// Of each phase of channels, which takes that long.
+    pub channels: Duration,
+}
+
+impl Talk {
+    /// Returns how many numbers after its base a talk of so many rounds may use as flags.
+    pub fn flags(rounds: u32) -> u32 {
+        rounds.max(4 * CHANNEL_ROUNDS + 3)
+    }
 }
 
 /// The words that a talk kernel wrote.
@@ -79,11 +93,14 @@ impl Heard {
     /// The first of the times of the phases.
     pub const NS: usize = 8;
     /// The first of the counts of what was wrong.
-    pub const WRONG: usize = 16;
-    pub const ADDED: usize = 24;
-    pub const SWAPPED: usize = 25;
-    pub const HAS_ATOMICS: usize = 26;
-    pub(crate) const EARLY: usize = 27;
+    pub const WRONG: usize = 24;
+    pub const ADDED: usize = 40;
+    pub const SWAPPED: usize = 41;
+    pub const HAS_ATOMICS: usize = 42;
+    pub(crate) const EARLY: usize = 43;
+    /// The first of the rounds of channels, of all warps or blocks.
+    pub const ROUNDS: usize = 45;
+    const CHANNELS_TOOK: usize = 44;
     /// States of a kernel.
     pub const ENDED: u64 = 2;
     pub const MISSED: u64 = 3;
@@ -112,10 +129,11 @@ impl Heard {
         })
     }
 
-    /// Returns the nanoseconds that the kernel ran.
+    /// Returns the nanoseconds that the last kernel ran, of talk or channels.
     #[allow(clippy::cast_precision_loss, reason = "a quarter of a second")]
     pub const fn took_ns(&self) -> f64 {
-        self.0[Self::TOOK] as f64
+        let of_channels = self.0[Self::CHANNELS_TOOK];
+        (if of_channels > 0 { of_channels } else { self.0[Self::TOOK] }) as f64
     }
 
     /// Returns the nanoseconds of a phase that was run to its end.
@@ -124,6 +142,15 @@ impl Heard {
         let missed = self.unseen().map(|unseen| unseen.phase);
         let ns = self.0[Self::NS + phase as usize];
         (ns > 0 && missed != Some(phase)).then_some(ns as f64)
+    }
+
+    /// Returns the rates of data of channels, GB/s.
+    #[allow(clippy::cast_precision_loss, reason = "some megabytes")]
+    pub fn gbps(&self) -> [Option<f64>; 3] {
+        std::array::from_fn(|at| {
+            let bytes = self.0[Self::ROUNDS + at] * CHANNEL_DATA[at];
+            Some(bytes as f64 / self.ns(Phase::OF_CHANNELS[at])?)
+        })
     }
 
     /// Returns the number of lines that were wrong behind their flag in a phase.
@@ -209,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_words_are_where_the_kernel_has_them() {
-        let source = include_str!("../../probes/live/talk.cu");
+        let source = include_str!("../../probes/live/talk.cuh");
         for (name, value) in [
             ("STATE", Heard::STATE),
             ("PHASE", Heard::PHASE),
@@ -225,16 +252,32 @@ mod tests {
             ("SWAPPED", Heard::SWAPPED),
             ("HAS_ATOMICS", Heard::HAS_ATOMICS),
             ("EARLY", Heard::EARLY),
+            ("CHANNELS_TOOK", Heard::CHANNELS_TOOK),
+            ("ROUNDS", Heard::ROUNDS),
             ("WORDS", HEARD_WORDS),
         ] {
             assert!(is_word(source, name, value), "{name} = {value}");
         }
-        assert!(
-            source
-                .contains("enum Phase { ARRIVE, PUSH, PULL, LL, LL128, SIMPLE, ATOMICS, PHASES };")
-        );
+        let phases = source.lines().find(|line| line.starts_with("enum Phase {")).unwrap();
+        assert_eq!(phases.matches(',').count(), Phase::ALL.len());
+        assert!(phases.ends_with("ATOMICS, LL128_CHANNELS, SIMPLE_PUSH, SIMPLE_PULL, PHASES };"));
+        let source = include_str!("../../probes/live/talk.cu");
         assert!(source.contains(&format!("ADDITIONS = {ADDITIONS};")));
         assert!(source.contains(&format!("SWAPS = {SWAPS};")));
+    }
+
+    #[test]
+    fn the_rate_of_channels_is_that_of_all_their_rounds() {
+        let mut words = [0; HEARD_WORDS];
+        words[Heard::STATE] = Heard::ENDED;
+        assert_eq!(Heard(words).gbps(), [None; 3], "without channels");
+        words[Heard::NS + Phase::Ll128Channels as usize] = 1920;
+        words[Heard::NS + Phase::SimplePull as usize] = 16384;
+        words[Heard::ROUNDS..Heard::ROUNDS + 3].copy_from_slice(&[150, 9, 80]);
+        assert_eq!(Heard(words).gbps(), [Some(150.0), None, Some(80.0)]);
+        words[Heard::STATE] = Heard::MISSED;
+        words[Heard::PHASE] = Phase::SimplePull as u64;
+        assert_eq!(Heard(words).gbps(), [Some(150.0), None, None], "it never ended");
     }
 
     #[test]

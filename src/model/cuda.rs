@@ -143,6 +143,8 @@ facts! {
             virtual_memory: bool,
             /// True if network adapters can access such memory.
             rdma_of_virtual_memory: bool,
+            /// Bytes of the L2 cache.
+            l2_cache_bytes: Bytes,
         }
     }
 }

@@ -19,7 +19,7 @@
 //! dropped, one of the copy before stale, any other wrong one corrupt. Checked are
 //!
 //! - one-way copies of a pair, by copy engine and by kernel (most PCIe pairs at once are `peer-access-broken`);
-//! - copies with the host;
+//! - copies within a GPU, and copies with the host;
 //! - several flows at once (`measurements.load`) that arrive alone; `beside` are those that arrived;
 //! - each burst of hours under load (`measurements.soak`);
 //! - memory that one process handed to another (`measurements.sharing`).
@@ -33,14 +33,14 @@ use super::prelude::*;
 use super::wrong_bytes::{self, Wrong};
 use super::{remedy, wrong_at_once, wrong_in_hours};
 use model::cell::Subject as _;
-use model::host::HostCopy;
 use model::links::SingleLink;
 use model::measurement::Sharing;
 
 pub(crate) const RULE: Rule = Rule::new("data-wrong", Severity::Error, judge);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let alone = of_pairs(evidence).into_iter().chain(of_links(evidence)).chain(of_host(evidence));
+    let alone = of_pairs(evidence).into_iter().chain(of_links(evidence));
+    let alone = alone.chain(of_host(evidence)).chain(of_local(evidence));
     let at_once = wrong_at_once::findings(&RULE, evidence)
         .into_iter()
         .chain(wrong_in_hours::findings(&RULE, evidence));
@@ -198,25 +198,44 @@ fn one_engine(evidence: &Evidence<'_>, cells: &[&PeerBandwidth]) -> Option<Engin
 
 /// Returns the finding on copies with the host.
 fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
-    let wrong: Vec<&HostCopy> =
-        evidence.host().iter().filter(|copy| copy.verified.is_wrong()).collect();
-    let gpus: Vec<u32> = words::unique(wrong.iter().map(|copy| copy.gpu));
+    let wrong = evidence.host().iter().filter(|copy| copy.verified.is_wrong());
+    let ways = words::distinct(wrong.clone().map(|copy| copy.way().to_string()));
+    let cells = wrong.map(|copy| (copy.gpu, copy.verified, copy.verification_detail.as_deref()));
+    of_gpus(evidence, "between the host and", cells, Some(&ways), |gpus| {
+        [Some(Step::EdacLog), suspects::pass_through(evidence, gpus, Ask::Iommu)]
+    })
+}
+
+/// Returns the finding on copies within GPUs.
+fn of_local(evidence: &Evidence<'_>) -> Option<Finding> {
+    let wrong = evidence.measured().local.iter().filter(|copy| copy.verified.is_wrong());
+    let cells = wrong.map(|copy| (copy.gpu, copy.verified, copy.verification_detail.as_deref()));
+    of_gpus(evidence, "within", cells, None, |_| [Some(Step::MemoryRows), None])
+}
+
+/// Returns the finding on copies of GPUs that are wrong, each with its description, and what to look for beside Xids.
+fn of_gpus<'c>(
+    evidence: &Evidence<'_>,
+    place: &str,
+    wrong: impl Iterator<Item = (u32, Verified, Option<&'c str>)> + Clone,
+    ways: Option<&str>,
+    look: impl FnOnce(&[u32]) -> [Option<Step>; 2],
+) -> Option<Finding> {
+    let gpus: Vec<u32> = words::unique(wrong.clone().map(|(gpu, ..)| gpu));
     if gpus.is_empty() {
         return None;
     }
-    let how = Wrong::of(wrong.iter().map(|copy| copy.verified));
-    let ways = words::distinct(wrong.iter().map(|copy| copy.way().to_string()));
-    let detail = wrong.iter().find_map(|copy| copy.verification_detail.as_deref());
-    let detail = words::after("; ", detail);
+    let how = Wrong::of(wrong.clone().map(|(_, verified, _)| verified));
     let message = format!(
-        "Bytes of copies between the host and {} {}; {ways}{detail}",
+        "Bytes of copies {place} {} {}{}{}",
         words::named(evidence.snapshot, &gpus),
-        how.words()
+        how.words(),
+        words::after("; ", ways),
+        words::after("; ", wrong.clone().find_map(|(.., detail)| detail)),
     );
-    let setting = suspects::pass_through(evidence, &gpus, Ask::Iommu);
     let plan = Plan::until_repair([Step::OutOfService(all(&gpus))])
-        .and(When::Now, [Step::Xid, Step::EdacLog])
-        .and(When::Now, setting)
+        .and(When::Now, [Step::Xid])
+        .and(When::Now, look(&gpus).into_iter().flatten())
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&gpus)))]);
     Some(how.facts(RULE.finding(Subject::of_gpus(&gpus), message, plan).gpus(&gpus)))
 }
@@ -263,6 +282,21 @@ mod tests {
         }
         measurements.peer.extend(staged);
         (machine, measurements)
+    }
+
+    #[test]
+    fn wrong_bytes_within_a_gpu_are_its_own() {
+        let machine = h200_vm(2);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.local = [0, 1].map(|gpu| crate::testing::local(gpu, 2000.0)).into();
+        assert_eq!(findings(&machine, Some(&measurements)), []);
+        measurements.local[1].verified = Verified::Corrupt;
+        measurements.local[1].verification_detail = Some("24 B of 256 MiB are wrong".into());
+        let all = findings(&machine, Some(&measurements));
+        let found = only(&all, "data-wrong", Severity::Error);
+        assert_eq!(found.subject, Subject::Gpu { index: 1 });
+        assert!(found.message.ends_with("arrive wrong; 24 B of 256 MiB are wrong"), "{found:?}");
+        assert_advice(&RULE, &all, &["out-of-service", "xid", "memory-rows", "ask-host"], &[]);
     }
 
     #[test]

@@ -17,16 +17,17 @@
 //!
 //! - *Stores*: a wait ends after 20 ms, the first after 50 ms. A store that is there at the end was *late*, another
 //!   *lost*.
-//! - *Order*: lines of 16 bytes with two flags (LL), and blocks of 8 KiB with a fence and a flag (Simple).
-//! - *Lines*: 128 bytes with a flag of 8 (LL128), loaded again after all flags. Torn ones are an error over NVLink, a
-//!   warning below one PCIe switch, information farther away.
+//! - *Order*: lines of 16 bytes with two flags (LL); data, a fence and a flag (Simple): fenced by all threads, or by one
+//!   for its block, pushed and pulled. The message names what failed.
+//! - *Lines*: 128 bytes with a flag of 8 (LL128), loaded again after all flags, 4 and 4096 at once. Torn ones are an
+//!   error over NVLink, a warning below one PCIe switch, information farther away.
 //! - *Atomics*: native ones that the driver promises both ways. The sums must be exact.
 //!
 //! # Sources
 //!
-//! NCCL issues 257 and 2079; vLLM issue 51513; CUDA Programming Guide, memory consistency model; NCCL, prims_ll.h,
-//! prims_simple.h, prims_ll128.h, tuning.cc. H200: no line torn in 20 000 rounds, exact sums (measured). The limits are
-//! chosen: a hundred times what H200 took.
+//! NCCL issues 257 and 2079; vLLM issue 51513; PTX ISA, Memory Consistency Model (a vector access is several); NCCL,
+//! prims_ll.h, prims_simple.h, prims_ll128.h, tuning.cc. H200: no line torn in 20 000 rounds, exact sums (measured). The
+//! limits are chosen: a hundred times what H200 took.
 
 use super::prelude::*;
 use super::talks;
@@ -40,16 +41,21 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let some = |count: Option<u32>| count.is_some_and(|count| count > 0);
     let groups = |is_bad: &dyn Fn(&LiveTalk) -> bool| talks::groups(evidence, &between, is_bad);
     let mut found = stores(evidence, &between);
-    for (group, bad) in groups(&|talk| some(talk.torn_ll) || some(talk.out_of_order)) {
-        let broken = finding(evidence, &group, "Flags", "arrive before their data; copies arrive")
+    for (group, bad) in groups(&|talk| talk.out_of_order().iter().any(|(_, count)| some(*count))) {
+        let forms = bad.iter().flat_map(|talk| talk.out_of_order());
+        let forms = words::distinct(forms.filter(|(_, count)| some(*count)).map(|(form, _)| form));
+        let fate = format!("arrive before their data; {forms}; copies arrive");
+        let broken = finding(evidence, &group, "Flags", &fate)
             .fact("most_torn_ll", talks::most(&bad, |talk| talk.torn_ll))
-            .fact("most_out_of_order", talks::most(&bad, |talk| talk.out_of_order));
+            .fact("most_out_of_order", talks::most(&bad, |talk| talk.out_of_order))
+            .fact("most_push_out_of_order", talks::most(&bad, |talk| talk.push_out_of_order))
+            .fact("most_pull_out_of_order", talks::most(&bad, |talk| talk.pull_out_of_order));
         found.push(broken);
     }
     // Pairs of one kind each: what is an error between some is none between others.
     for severity in [Severity::Error, Severity::Warning, Severity::Info] {
         let is_bad =
-            |talk: &LiveTalk| some(talk.torn_ll128) && severity_of(evidence, talk.pair) == severity;
+            |talk: &LiveTalk| torn(talk) > 0 && severity_of(evidence, talk.pair) == severity;
         let groups = groups(&is_bad).into_iter();
         found.extend(groups.map(|(group, bad)| of_lines(evidence, &group, &bad, severity)));
     }
@@ -80,6 +86,11 @@ fn finding(evidence: &Evidence<'_>, group: &Group, what: &str, fate: &str) -> Fi
         .suspecting(talks::suspects(evidence, group))
 }
 
+/// Returns the lines of 128 bytes that were torn.
+fn torn(talk: &LiveTalk) -> u32 {
+    talk.torn_ll128.unwrap_or_default().max(talk.torn_ll128_channels.unwrap_or_default())
+}
+
 fn severity_of(evidence: &Evidence<'_>, pair: Pair) -> Severity {
     match evidence.topology.route(pair).map(|route| route.class) {
         Some(LinkClass::NvLink(_)) => Severity::Error,
@@ -95,8 +106,12 @@ fn of_lines(
     torn: &[&LiveTalk],
     severity: Severity,
 ) -> Finding {
-    let most = talks::most(torn, |talk| talk.torn_ll128).unwrap_or_default();
-    let fate = "are torn; their flag arrives before their data";
+    let most = talks::most(torn, |talk| talk.torn_ll128);
+    let of_channels = talks::most(torn, |talk| talk.torn_ll128_channels);
+    let fate = match most {
+        Some(1..) => "are torn; their flag arrives before their data",
+        _ => "are torn; only with many blocks at once does their flag arrive before their data",
+    };
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {
         Severity::Error => {
@@ -110,6 +125,7 @@ fn of_lines(
         .steps(plan)
         .suspecting(Vec::new())
         .fact("most_torn_ll128", most)
+        .fact("most_torn_ll128_channels", of_channels)
         .at(severity)
 }
 
@@ -164,21 +180,27 @@ mod tests {
 
     #[test]
     fn one_line_behind_its_flag_is_an_error_and_none_is_fine() {
-        for fenced in [true, false] {
+        for (form, name) in ["LL", "Simple, fenced by all", "Simple, pushed", "Simple, pulled"]
+            .into_iter()
+            .enumerate()
+        {
             let machine = two_sockets();
             let mut measurements = with_talks(&machine);
             assert!(only_live(&findings(&machine, Some(&measurements))).is_empty());
             let talk = measurements.live.iter_mut().find(|talk| talk.pair == pair(0, 1)).unwrap();
-            if fenced {
-                talk.out_of_order = Some(1);
-            } else {
-                talk.torn_ll = Some(1);
-            }
+            let counts = [
+                &mut talk.torn_ll,
+                &mut talk.out_of_order,
+                &mut talk.push_out_of_order,
+                &mut talk.pull_out_of_order,
+            ];
+            *counts.into_iter().nth(form).unwrap() = Some(1);
             talk.verified = Verified::Corrupt;
             let all = findings(&machine, Some(&measurements));
             let found: Vec<_> = all.iter().filter(|found| found.code == RULE.id).collect();
             assert_eq!(found.len(), 1, "{all:#?}");
             assert_eq!(found[0].subject, Subject::Pair(pair(0, 1)));
+            assert_says(found[0], &format!("before their data; {name}; copies arrive"));
         }
     }
 
@@ -191,7 +213,7 @@ mod tests {
         let of = |machine: &Snapshot, torn: Pair| {
             let mut measurements = with_talks(machine);
             let talk = measurements.live.iter_mut().find(|talk| talk.pair == torn).unwrap();
-            talk.torn_ll128 = Some(2);
+            talk.torn_ll128_channels = Some(2);
             let all = findings(machine, Some(&measurements));
             let found: Vec<Severity> = all
                 .iter()

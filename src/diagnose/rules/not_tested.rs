@@ -217,10 +217,12 @@ fn unverified(measurements: &Measurements, coverage: &Coverage) -> Option<String
     let load = measurements.load.iter().map(|load| (load.verified, &load.verification_detail));
     let addresses = measurements.addresses.iter();
     let addresses = addresses.map(|cell| (cell.verified, &cell.verification_detail));
+    let local = measurements.local.iter().map(|copy| (copy.verified, &copy.verification_detail));
     let mut doubtful = peer
         .chain(host)
         .chain(load)
         .chain(addresses)
+        .chain(local)
         .filter(|(verified, _)| *verified == Verified::Inconclusive);
     // Some cells have no detail: their bytes are not checked where there are no GPU kernels, and for no other reason.
     let driver = &measurements.driver;

@@ -105,8 +105,6 @@ mod tests {
             with_memory(&mut measurements, HostMemory::Pageable, Allocation::Reused, 66.0);
             let attributes = CudaAttributes {
                 host_page_tables: Reading::Known(coherent),
-                virtual_memory: Reading::unsupported(),
-                rdma_of_virtual_memory: Reading::unsupported(),
                 ..CudaAttributes::unread(&Unknown::Unsupported)
             };
             let device = |index| CudaDevice {

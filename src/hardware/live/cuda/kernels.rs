@@ -9,8 +9,8 @@ use super::gate::Words;
 use super::images;
 use super::table::Table;
 use hardware::{
-    BlockTraffic, BlockWork, Chase, HardwareError, LOAD_GROUPS, MOST_BLOCKS, MOST_LISTS,
-    STORE_GROUPS, Sent, Talk,
+    BlockTraffic, BlockWork, CHANNEL_ROUNDS, Chase, HardwareError, LOAD_GROUPS, MOST_BLOCKS,
+    MOST_LISTS, STORE_GROUPS, Sent, Talk, TalkLimits,
 };
 use model::live::Phase;
 
@@ -37,6 +37,7 @@ pub(super) struct Kernels {
     poison: Function,
     check: Function,
     talk: Function,
+    channel: Function,
     chase: Function,
     links: Function,
     multiprocessors: u32,
@@ -51,12 +52,10 @@ struct Lists {
 }
 
 impl Lists {
-    const NONE: Self =
-        Self { first: [0; MOST_LISTS + 1], repeats: [0; MOST_LISTS], blocks: [0; MOST_BLOCKS] };
-
     /// Returns the lists of this traffic, as far as there is room.
     fn of(traffic: &BlockTraffic) -> Self {
-        let mut lists = Self::NONE;
+        let mut lists =
+            Self { first: [0; MOST_LISTS + 1], repeats: [0; MOST_LISTS], blocks: [0; MOST_BLOCKS] };
         let mut end = 0;
         for (place, list) in traffic.lists.iter().enumerate().take(MOST_LISTS) {
             for (to, block) in lists.blocks[end as usize..].iter_mut().zip(&list.blocks) {
@@ -115,6 +114,7 @@ impl Kernels {
             poison: function(c"peerscope_poison")?,
             check: function(c"peerscope_check")?,
             talk: function(c"peerscope_talk")?,
+            channel: function(c"peerscope_channel")?,
             chase: function(c"peerscope_chase")?,
             links: function(c"peerscope_links")?,
             multiprocessors: multiprocessors.max(1),
@@ -252,10 +252,7 @@ impl Kernels {
     ) -> Result<(), HardwareError> {
         let (mut role, mut rounds, mut base) = (u32::from(talk.answers), talk.rounds, talk.base);
         let of_atomics = 1 << Phase::Atomics as u32;
-        let mut phases = (1_u32 << Phase::ALL.len()) - 1;
-        if !talk.atomics {
-            phases &= !of_atomics;
-        }
+        let mut phases: u32 = if talk.atomics { 2 * of_atomics - 1 } else { of_atomics - 1 };
         let [mut arrival, mut wait, mut total] =
             [talk.limits.arrival, talk.limits.wait, talk.limits.total].map(nanoseconds);
         let arguments = [
@@ -273,36 +270,34 @@ impl Kernels {
         launch(table, self.talk, (1, WARP), stream, arguments)
     }
 
-    /// Runs no phase of a talk, as the first launch.
-    pub(super) fn talk_of_nothing(&self, table: &Table, heard: u64) -> Result<(), HardwareError> {
-        let (mut address, mut none, mut nothing) = (heard, 0_u32, 0_u64);
-        let arguments = [
-            argument(&mut address),
-            argument(&mut address),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut nothing),
-            argument(&mut nothing),
-            argument(&mut nothing),
-            argument(&mut address),
-        ];
-        launch(table, self.talk, (1, WARP), DEFAULT_STREAM, arguments)
+    /// Returns the channels of two sides of which both have room on this GPU.
+    pub(super) fn channels(&self) -> u32 {
+        (self.multiprocessors / 2).clamp(1, 32)
     }
 
-    /// Follows no pointers, as the first launch.
-    pub(super) fn chase_nothing(&self, table: &Table, mut words: u64) -> Result<(), HardwareError> {
-        let (mut none, mut nothing) = (0_u32, 0_u64);
+    /// Runs channels, after the talk of the same side.
+    pub(super) fn channel(
+        &self,
+        table: &Table,
+        stream: CUstream,
+        talk: &Talk,
+        [mut mine, mut theirs]: [u64; 2],
+        (mut heard, channels): (u64, u32),
+    ) -> Result<(), HardwareError> {
+        let TalkLimits { arrival, wait, channels: each, .. } = talk.limits;
+        let [mut arrival, mut wait, mut each] = [arrival, wait, each].map(nanoseconds);
+        let (mut base, mut rounds) = (talk.base, CHANNEL_ROUNDS);
         let arguments = [
-            argument(&mut words),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut nothing),
-            argument(&mut words),
+            argument(&mut mine),
+            argument(&mut theirs),
+            argument(&mut base),
+            argument(&mut rounds),
+            argument(&mut arrival),
+            argument(&mut wait),
+            argument(&mut each),
+            argument(&mut heard),
         ];
-        launch(table, self.chase, (1, WARP), DEFAULT_STREAM, arguments)
+        launch(table, self.channel, (channels, BLOCK), stream, arguments)
     }
 
     /// Follows pointers through the memory at an address. Writes time and number of loads to the words at `hops`.
@@ -325,25 +320,6 @@ impl Kernels {
             argument(&mut hops),
         ];
         launch(table, self.chase, (1, WARP), stream, arguments)
-    }
-
-    /// Serves no list, as the first launch.
-    pub(super) fn links_of_nothing(
-        &self,
-        table: &Table,
-        mut words: u64,
-    ) -> Result<(), HardwareError> {
-        let (mut none, mut lists) = (0_u32, Lists::NONE);
-        let arguments = [
-            argument(&mut words),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut lists),
-            argument(&mut none),
-            argument(&mut none),
-            argument(&mut words),
-        ];
-        launch(table, self.links, (1, WARP), DEFAULT_STREAM, arguments)
     }
 
     /// Serves lists of blocks of the memory at an address, all at once. Writes three words for each to `passed`.
@@ -376,6 +352,17 @@ impl Kernels {
             argument(&mut passed),
         ];
         launch(table, self.links, (number * parts, threads), stream, arguments)
+    }
+
+    /// Launches the kernels that talk, chase and use single links, with nothing to do.
+    pub(super) fn of_nothing(&self, table: &Table) -> Result<(), HardwareError> {
+        // As long as the longest argument of these kernels.
+        let mut zeros = [0_u64; size_of::<Lists>().div_ceil(8)];
+        let zero = argument(&mut zeros);
+        launch(table, self.talk, (1, WARP), DEFAULT_STREAM, [zero; 10])?;
+        launch(table, self.channel, (1, BLOCK), DEFAULT_STREAM, [zero; 8])?;
+        launch(table, self.chase, (1, WARP), DEFAULT_STREAM, [zero; 6])?;
+        launch(table, self.links, (1, WARP), DEFAULT_STREAM, [zero; 7])
     }
 
     /// Counts words that differ from what was sent, in words that hold [`super::returned::NO_COUNTS`] at first. A turn other

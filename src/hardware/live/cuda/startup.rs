@@ -12,12 +12,12 @@ use super::error::code;
 use super::gate::Words;
 use super::images;
 use super::kernels::{ATTRIBUTE_MULTIPROCESSORS, DEFAULT_STREAM, Kernels};
-use super::returned::{self, RETURNED_BYTES};
+use super::returned::RETURNED_BYTES;
 use super::table::Table;
 use hardware::{Device, DeviceInfo, ErrorKind, HardwareError, limits};
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::reading::{Reading, Unknown};
-use model::units::PciAddress;
+use model::units::{Bytes, PciAddress};
 
 /// A primary context that was retained and is never released.
 #[derive(Clone, Copy)]
@@ -52,6 +52,9 @@ const ATTRIBUTE_REGISTERS: c_int = 99;
 /// CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, …_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED.
 const ATTRIBUTE_VIRTUAL_MEMORY: c_int = 102;
 const ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY: c_int = 110;
+
+/// CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE.
+const ATTRIBUTE_L2_CACHE: c_int = 38;
 
 /// Returns the devices that CUDA shows, with their handles.
 pub(super) fn devices(table: &Table) -> Result<Vec<(DeviceInfo, CUdevice)>, HardwareError> {
@@ -134,9 +137,7 @@ fn load_kernels(
     kernels.fill(table, counts, 0, 1)?;
     kernels.poison(table, counts, 0, 1)?;
     kernels.check(table, DEFAULT_STREAM, counts, 0, 1.into(), (counts, 0))?;
-    kernels.talk_of_nothing(table, returned::heard_at(counts, false))?;
-    kernels.chase_nothing(table, counts)?;
-    kernels.links_of_nothing(table, counts)?;
+    kernels.of_nothing(table)?;
     // SAFETY: the legacy default stream of the current context.
     table.check("cuStreamSynchronize", unsafe { (table.stream_synchronize)(stream) })?;
     let rdma = RdmaSupport {
@@ -154,12 +155,23 @@ fn attributes(table: &Table, device: CUdevice) -> CudaAttributes {
         host_page_tables: supports(table, device, ATTRIBUTE_HOST_PAGE_TABLES),
         virtual_memory: supports(table, device, ATTRIBUTE_VIRTUAL_MEMORY),
         rdma_of_virtual_memory: supports(table, device, ATTRIBUTE_RDMA_OF_VIRTUAL_MEMORY),
+        l2_cache_bytes: reading(table, device, ATTRIBUTE_L2_CACHE, |bytes| Bytes(bytes.into())),
     }
 }
 
-/// Returns true if a device has this feature. A driver that does not know the attribute returns an error.
+/// Returns true if a device has this feature.
 fn supports(table: &Table, device: CUdevice, attribute: c_int) -> Reading<bool> {
-    let known = self::attribute(table, device, attribute).map(|value| value != 0);
+    reading(table, device, attribute, |value| value != 0)
+}
+
+/// Returns what an attribute says. A driver that does not know it returns an error.
+fn reading<T>(
+    table: &Table,
+    device: CUdevice,
+    attribute: c_int,
+    means: fn(u32) -> T,
+) -> Reading<T> {
+    let known = self::attribute(table, device, attribute).map(means);
     known.map_err(|error| Unknown::Failed(error.message)).into()
 }
 

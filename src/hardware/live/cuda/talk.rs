@@ -83,13 +83,20 @@ impl TalkDriver for CudaDriver {
                 self.clear_words::<HEARD_WORDS>(talk.stream.device, |returned| {
                     heard_at(returned, talk.answers)
                 })?;
-                Ok((talk, mailboxes, self.stream(talk.stream)?))
+                // As many as have room on both GPUs.
+                let mut channels = u32::MAX;
+                for device in [talk.mine, talk.theirs].into_iter().filter_map(Buffer::device) {
+                    let of_gpu = self.with_kernels(device, |kernels, _| Ok(kernels.channels()))?;
+                    channels = channels.min(of_gpu);
+                }
+                Ok((talk, mailboxes, channels, self.stream(talk.stream)?))
             })
             .collect();
-        for (talk, mailboxes, stream) in prepared? {
+        for (talk, mailboxes, channels, stream) in prepared? {
             self.with_kernels(talk.stream.device, |kernels, returned| {
                 let heard = heard_at(returned, talk.answers);
-                kernels.talk(self.table, stream, talk, mailboxes, heard)
+                kernels.talk(self.table, stream, talk, mailboxes, heard)?;
+                kernels.channel(self.table, stream, talk, mailboxes, (heard, channels))
             })?;
         }
         Ok(())

@@ -236,18 +236,14 @@ impl State {
         let ends = (self.index(source)?, self.index(destination)?);
         let side = if issuer == source { Side::Source } else { Side::Destination };
         let path = if direct { Path::Direct } else { Path::Staged };
-        let fault = if local {
-            None
-        } else {
-            let late = || {
-                let fault = self.spec.late_copy_fault(ends, self.seconds())?;
-                let pairs = Pairs::Ordered(ends.0, ends.1);
-                Some(PairFault::new(pairs, fault))
-            };
-            let now = self.seconds();
-            let fault = self.spec.copy_fault(ends, engine, side, path);
-            fault.filter(|fault| self.spec.is_hot_enough(fault, ends, now)).or_else(late)
+        let now = self.seconds();
+        let late = || {
+            let fault = self.spec.late_copy_fault(ends, now).filter(|_| !local)?;
+            let pairs = Pairs::Ordered(ends.0, ends.1);
+            Some(PairFault::new(pairs, fault))
         };
+        let fault = self.spec.copy_fault(ends, engine, side, path);
+        let fault = fault.filter(|fault| self.spec.is_hot_enough(fault, ends, now)).or_else(late);
         let mut flow = self.flow(engine, issuer, (source, destination), direct, bytes)?;
         if direct && !local {
             flow.cap *= self.drifted(ends.0) * self.drifted(ends.1);

@@ -25,6 +25,7 @@ use hardware::{
 use model::measurement::{CudaAttributes, RdmaSupport};
 use model::placement::{Engine, StreamKind};
 use model::reading::Reading;
+use model::units::{Bytes, MIB};
 
 use super::engine::Work;
 use super::memory::Content;
@@ -41,6 +42,8 @@ const LATEST: Duration = Duration::from_secs(u32::MAX as u64);
 const HOLD_LIMIT_NS: f64 = 5e9;
 /// Time of a round of matrix products, nanoseconds: some 300 cycles. Chosen.
 const MATRIX_ROUND_NS: f64 = 200.0;
+/// The L2 cache of every simulated GPU: that of an H100 (its data sheet).
+const L2_CACHE: Bytes = Bytes(50 * MIB);
 
 /// The driver of a simulated machine.
 #[derive(Debug)]
@@ -81,6 +84,7 @@ impl SimDriver {
                 host_page_tables: is(|gpu| gpu.c2c),
                 virtual_memory: is(|gpu| !gpu.integrated),
                 rdma_of_virtual_memory: is(|gpu| !gpu.integrated),
+                l2_cache_bytes: Reading::Known(L2_CACHE),
             }
         };
         let device = |((index, pci), ordinal)| DeviceInfo {

@@ -4,8 +4,8 @@ use crate::engine::{Few, Op, Submission, Work};
 use crate::routes::PathClass;
 use crate::spec::{CopyFault, TalkFault};
 use hardware::{
-    Buffer, Chase, Device, ErrorKind, HEARD_WORDS, HardwareError, Heard, Hops, MAILBOX_BYTES, Talk,
-    TalkDriver,
+    Buffer, CHANNEL_DATA, Chase, Device, ErrorKind, HEARD_WORDS, HardwareError, Heard, Hops,
+    MAILBOX_BYTES, Talk, TalkDriver,
 };
 use model::live::Phase;
 use model::placement::{Engine, Path, Side};
@@ -27,6 +27,12 @@ const LL: f64 = 0.36;
 const LL128: f64 = 0.34;
 const SIMPLE: f64 = 1.75;
 const ATOMICS: f64 = 1.6;
+/// Rates of channels with LL128, GB/s, and those of Simple, pushed and pulled, relative to them: chosen.
+const NVLINK_GBPS: f64 = 150.0;
+const PCIE_GBPS: f64 = 10.0;
+const CROSS_SOCKET_GBPS: f64 = 7.0;
+const WITHIN_GBPS: f64 = 300.0;
+const CHANNELS: [f64; 3] = [1.0, 0.8, 0.7];
 /// Nanoseconds until a side sees the other one: 1.8 to 8 us were measured.
 const ARRIVAL_NS: f64 = 3e3;
 /// A load from another GPU relative to a round trip: 0.800 of 2.80 us were measured.
@@ -38,9 +44,14 @@ const HOST_US: f64 = 1.16;
 /// Lines that arrive wrong or torn, and atomics that are lost, where a fault has them: chosen.
 const WRONG_LINES: u64 = 3;
 
+const PHASES: usize = Phase::ALL.len();
+/// Nanoseconds of each phase.
+type Times = [f64; PHASES];
+
 /// Returns the nanoseconds of each phase of a talk, by the round trip of a flag.
-fn times_of(talk: &Talk, rtt: f64) -> [f64; 7] {
+fn times_of(talk: &Talk, rtt: f64) -> Times {
     let rounds = f64::from(talk.rounds);
+    let channels = talk.limits.channels.as_secs_f64() * 1e9;
     [
         ARRIVAL_NS,
         rounds * rtt,
@@ -49,6 +60,9 @@ fn times_of(talk: &Talk, rtt: f64) -> [f64; 7] {
         rounds * rtt * LL128,
         (rounds / 4.0).ceil() * rtt * SIMPLE,
         if talk.atomics { rtt * ATOMICS } else { 0.0 },
+        channels,
+        channels,
+        channels,
     ]
 }
 
@@ -86,19 +100,25 @@ impl State {
 
     /// Returns the round trip of a pushed flag between two GPUs, nanoseconds.
     pub(super) fn round_trip_ns(&self, one: u32, other: u32) -> f64 {
+        self.between(one, other).0
+    }
+
+    /// Returns it with the rate of channels, GB/s.
+    fn between(&self, one: u32, other: u32) -> (f64, f64) {
         if one == other {
-            return WITHIN_US * 1e3;
+            return (WITHIN_US * 1e3, WITHIN_GBPS);
         }
-        let us = match self.spec.direct_route(one, other).class {
-            PathClass::NvLink => NVLINK_US,
-            PathClass::Pcie => PCIE_US,
-            PathClass::CrossSocket | PathClass::Staged => CROSS_SOCKET_US,
+        let (us, gbps) = match self.spec.direct_route(one, other).class {
+            PathClass::NvLink => (NVLINK_US, NVLINK_GBPS),
+            PathClass::Pcie => (PCIE_US, PCIE_GBPS),
+            PathClass::CrossSocket | PathClass::Staged => (CROSS_SOCKET_US, CROSS_SOCKET_GBPS),
         };
         let slow = |from, to| match self.talk_fault(from, to) {
             Some(TalkFault::Slow { times }) => *times,
             _ => 1.0,
         };
-        us * 1e3 * (slow(one, other) + slow(other, one)) / 2.0
+        let times = (slow(one, other) + slow(other, one)) / 2.0;
+        (us * 1e3 * times, gbps / times)
     }
 
     pub(super) fn mailbox_device(&self, mailbox: Buffer) -> Result<Device, HardwareError> {
@@ -134,7 +154,7 @@ impl State {
             for mailbox in [talk.mine, talk.theirs] {
                 self.usable_buffer("cuLaunchKernel", mailbox, MAILBOX_BYTES)?;
             }
-            if !self.talks.take_flags(talk.mine.id, talk.base, talk.rounds) {
+            if !self.talks.take_flags(talk.mine.id, talk.base, Talk::flags(talk.rounds)) {
                 let why = "flags of an earlier talk are in this mailbox and would be taken for those of this one";
                 return Err(HardwareError::new(ErrorKind::Other, why));
             }
@@ -164,7 +184,7 @@ impl State {
 
     /// Runs a side that nobody answers.
     fn alone(&mut self, talk: &Talk) -> Result<(), HardwareError> {
-        let ns = self.misses(talk, Phase::Arrival, 1, false, false, &[0.0; 7]);
+        let ns = self.misses(talk, Phase::Arrival, 1, false, false, &[0.0; PHASES]);
         self.one_block(talk.stream, ns, None, false).map(drop)
     }
 
@@ -194,7 +214,7 @@ impl State {
             SideOf { talk: one, fault: self.talk_fault(b, a) },
             SideOf { talk: other, fault: self.talk_fault(a, b) },
         ];
-        let rtt = self.round_trip_ns(a, b);
+        let (rtt, gbps) = self.between(a, b);
         let ns = times_of(one, rtt);
         if sides.iter().any(|side| side.fault == Some(TalkFault::NeverResident)) {
             // The second kernel begins when the first has given up. It finds the arrival of the first.
@@ -204,7 +224,7 @@ impl State {
             return self.one_block(other.stream, second, Some(op), false).map(drop);
         }
         for (place, side) in sides.iter().enumerate() {
-            self.one_side(side, sides[1 - place].fault, rtt)?;
+            self.one_side(side, sides[1 - place].fault, (rtt, gbps))?;
         }
         Ok(())
     }
@@ -214,7 +234,7 @@ impl State {
         &mut self,
         side: &SideOf<'_>,
         opposite: Option<TalkFault>,
-        rtt: f64,
+        (rtt, gbps): (f64, f64),
     ) -> Result<(), HardwareError> {
         let ns = times_of(side.talk, rtt);
         let slow_wait = side.talk.limits.wait.as_secs_f64() * 1e9;
@@ -233,17 +253,17 @@ impl State {
                 self.misses(side.talk, Phase::Push, 1, false, false, &ns)
             }
             _ if short => self.misses(side.talk, Phase::Push, 1, true, false, &ns),
-            (fault, _) => self.hears(side.talk, fault, &ns),
+            (fault, _) => self.hears(side.talk, fault, &ns, gbps),
         };
         self.one_block(side.talk.stream, took, None, hangs).map(drop)
     }
 
     /// Notes that a side hears everything, and returns its time. What a fault makes wrong is counted.
-    fn hears(&mut self, talk: &Talk, fault: Option<TalkFault>, ns: &[f64; 7]) -> f64 {
+    fn hears(&mut self, talk: &Talk, fault: Option<TalkFault>, ns: &Times, gbps: f64) -> f64 {
         let mut words = [0; HEARD_WORDS];
         let took: f64 = ns.iter().sum();
         words[Heard::STATE] = Heard::ENDED;
-        words[Heard::PHASE] = if talk.atomics { 6 } else { 5 };
+        words[Heard::PHASE] = Phase::SimplePull as u64;
         words[Heard::TOOK] = took as u64;
         for (place, ns) in ns.iter().enumerate() {
             words[Heard::NS + place] = *ns as u64;
@@ -253,10 +273,18 @@ impl State {
             words[Heard::ADDED] = Heard::ALL_ADDED;
             words[Heard::SWAPPED] = Heard::ALL_SWAPPED;
         }
+        for (at, phase) in Phase::OF_CHANNELS.into_iter().enumerate() {
+            let bytes = gbps * CHANNELS[at] * ns[phase as usize];
+            words[Heard::ROUNDS + at] = bytes as u64 / CHANNEL_DATA[at];
+        }
+        let mut wrong = |phases: &[Phase]| {
+            phases.iter().for_each(|phase| words[Heard::WRONG + *phase as usize] = WRONG_LINES);
+        };
         match fault {
-            Some(TalkFault::Torn) => words[Heard::WRONG + Phase::Ll128 as usize] = WRONG_LINES,
-            Some(TalkFault::TornLl) => words[Heard::WRONG + Phase::Ll as usize] = WRONG_LINES,
-            Some(TalkFault::Order) => words[Heard::WRONG + Phase::Simple as usize] = WRONG_LINES,
+            Some(TalkFault::Torn) => wrong(&[Phase::Ll128, Phase::Ll128Channels]),
+            Some(TalkFault::TornLl) => wrong(&[Phase::Ll]),
+            Some(TalkFault::Order) => wrong(&[Phase::Simple, Phase::SimplePush, Phase::SimplePull]),
+            Some(TalkFault::OrderOfBlocks) => wrong(&[Phase::SimplePush, Phase::SimplePull]),
             Some(TalkFault::AtomicsLost) if talk.atomics => {
                 words[Heard::ADDED] = Heard::ALL_ADDED - WRONG_LINES;
                 words[Heard::WRONG + Phase::Atomics as usize] = 1;
@@ -275,7 +303,7 @@ impl State {
         round: u32,
         late: bool,
         remote: bool,
-        ns: &[f64; 7],
+        ns: &Times,
     ) -> f64 {
         let (offset, wanted) = match phase {
             Phase::Arrival => (0, talk.base),

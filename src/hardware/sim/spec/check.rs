@@ -278,8 +278,10 @@ impl MachineSpec {
     }
 
     pub(super) fn pairs(&self, pairs: Pairs, key: impl Fn() -> String) -> Checked {
-        let (Pairs::Ordered(one, other) | Pairs::Both(one, other)) = pairs else {
-            return Ok(());
+        let (one, other) = match pairs {
+            Pairs::All => return Ok(()),
+            Pairs::Within(gpu) => return self.gpu_index(gpu, key),
+            Pairs::Ordered(one, other) | Pairs::Both(one, other) => (one, other),
         };
         for index in [one, other] {
             self.gpu_index(index, &key)?;

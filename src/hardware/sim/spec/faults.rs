@@ -343,6 +343,8 @@ pub enum TalkFault {
     TornLl,
     /// A flag arrives before data that was stored and fenced ahead of it.
     Order,
+    /// The same if one thread fences for others: a flag arrives before data that these stored.
+    OrderOfBlocks,
     /// Some atomics are not made.
     AtomicsLost,
     /// The second kernel begins when the first one has ended.

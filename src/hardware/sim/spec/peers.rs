@@ -62,14 +62,17 @@ pub enum Pairs {
     Ordered(u32, u32),
     /// Both directions.
     Both(u32, u32),
+    /// A GPU and itself.
+    Within(u32),
 }
 
 impl Pairs {
     /// Returns true if the entry includes data from `source` to `destination`.
     pub const fn contains(self, source: u32, destination: u32) -> bool {
         match self {
-            Self::All => true,
+            Self::All => source != destination,
             Self::Ordered(a, b) => a == source && b == destination,
+            Self::Within(gpu) => gpu == source && gpu == destination,
             Self::Both(a, b) => {
                 (a == source && b == destination) || (b == source && a == destination)
             }

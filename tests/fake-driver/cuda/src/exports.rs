@@ -128,6 +128,12 @@ exports! {
                 };
                 put(value, said.get().ok_or(code::INVALID_VALUE)?.into())
             }
+            38 => {
+                let device = fake.device(device)?;
+                let info = fake.driver().devices().iter().find(|info| info.device == device);
+                let cache = info.and_then(|info| info.attributes.l2_cache_bytes.get());
+                put(value, cache.map_or(0, |cache| c_int::try_from(cache.0).unwrap_or(0)))
+            }
             // Descriptors of memory.
             103 => fake.device(device).and_then(|_| put(value, 1)),
             // GPUDirect RDMA and dma-buf.
@@ -484,6 +490,8 @@ exports! {
                 limits: [number(6), number(7), number(8)],
                 heard: number(9),
             }),
+            // The simulated machine has its result in that of the talk.
+            Kernel::Channel => fake.channel(stream, argument(arguments, 3), [number(0), number(1)]),
             Kernel::Chase => {
                 let [count, stride, hops] = [1, 2, 3].map(|at| argument::<u32>(arguments, at));
                 fake.chase(stream, number(0), [count, stride, hops], number(4), number(5))

@@ -11,6 +11,7 @@ pub(crate) enum Kernel {
     Poison,
     Check,
     Talk,
+    Channel,
     Chase,
     Links,
 }
@@ -27,6 +28,7 @@ impl Kernel {
             "peerscope_poison" => Self::Poison,
             "peerscope_check" => Self::Check,
             "peerscope_talk" => Self::Talk,
+            "peerscope_channel" => Self::Channel,
             "peerscope_chase" => Self::Chase,
             "peerscope_links" => Self::Links,
             _ => return None,

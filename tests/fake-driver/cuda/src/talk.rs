@@ -67,7 +67,7 @@ impl Fake {
             rounds: told.rounds,
             base: told.base,
             atomics: told.phases >> Phase::Atomics as u32 & 1 != 0,
-            limits: TalkLimits { arrival, wait, total },
+            limits: TalkLimits { arrival, wait, total, channels: Duration::from_millis(5) },
         };
         if !self.belongs(mine, stream.device) {
             return Err(code::INVALID_VALUE);
@@ -90,6 +90,18 @@ impl Fake {
                 Ok(())
             }
         }
+    }
+
+    /// Accepts channels between two mailboxes.
+    pub(crate) fn channel(
+        &mut self,
+        stream: *const c_void,
+        rounds: u32,
+        mailboxes: [u64; 2],
+    ) -> Result<(), u32> {
+        self.stream(stream)?;
+        let mut mailboxes = mailboxes.into_iter().filter(|_| rounds > 0);
+        mailboxes.try_for_each(|mailbox| self.buffer(mailbox, MAILBOX_BYTES).map(drop))
     }
 
     /// Starts the launches whose partners have not come.
