@@ -27,12 +27,13 @@ const LL: f64 = 0.36;
 const LL128: f64 = 0.34;
 const SIMPLE: f64 = 1.75;
 const ATOMICS: f64 = 1.6;
-/// Rates of channels with LL128, GB/s, and those of Simple, pushed and pulled, relative to them: chosen.
-const NVLINK_GBPS: f64 = 150.0;
+/// Rates of channels with LL128, GB/s, and those of Simple, pushed and pulled, relative to them: 313, 141 and 133 on 2 x H200
+/// (docs/dev/facts.md). Those of PCIe are chosen.
+const NVLINK_GBPS: f64 = 313.0;
 const PCIE_GBPS: f64 = 10.0;
 const CROSS_SOCKET_GBPS: f64 = 7.0;
-const WITHIN_GBPS: f64 = 300.0;
-const CHANNELS: [f64; 3] = [1.0, 0.8, 0.7];
+const WITHIN_GBPS: f64 = 468.0;
+const CHANNELS: [f64; 3] = [1.0, 0.45, 0.43];
 /// Nanoseconds until a side sees the other one: 1.8 to 8 us were measured.
 const ARRIVAL_NS: f64 = 3e3;
 /// A load from another GPU relative to a round trip: 0.800 of 2.80 us were measured.

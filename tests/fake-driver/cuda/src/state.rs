@@ -58,7 +58,7 @@ const MOST: usize = 0x1_0000 / STEP * 4;
 const FILES: usize = 8;
 
 /// Allocations up to this size hold real bytes and take no simulated memory.
-pub(crate) const SMALL: u64 = 4096;
+pub(crate) const SMALL: u64 = 8192;
 
 /// The fake driver, once `cuInit` has succeeded.
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
