@@ -14,8 +14,8 @@ pub fn page(rule: &Rule) -> String {
     let mut page = format!("{}\n", rule.page().trim_end());
     if !rule.parameters.is_empty() {
         page.push_str("\n# Parameters\n\n");
-        for Parameter { name, default, about } in rule.parameters {
-            page.push_str(&format!("- `{name}` = {default}: {about}\n"));
+        for Parameter { name, default, about, .. } in rule.parameters {
+            page.push_str(&format!("- `{name}` = {default}:{about}\n"));
         }
     }
     page

@@ -6,7 +6,7 @@ use model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The function that returns the findings of a rule on the evidence.
 #[derive(Debug, Clone, Copy)]
-enum Judge {
+pub(crate) enum Judge {
     All(fn(&Evidence<'_>) -> Vec<Finding>),
     /// One at most.
     One(fn(&Evidence<'_>) -> Option<Finding>),
@@ -32,6 +32,8 @@ pub struct Rule {
 /// A figure that a rule judges by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
+    /// The identifier of its rule.
+    pub(crate) rule: &'static str,
     /// Its name, with the unit at its end.
     pub name: &'static str,
     /// Its value if the user set no other.
@@ -40,33 +42,49 @@ pub struct Parameter {
     pub about: &'static str,
 }
 
+impl Parameter {
+    /// Returns its value: the user's setting, or its default.
+    pub(crate) fn of(&self, evidence: &Evidence<'_>) -> f64 {
+        evidence.settings.parameter(self.rule, self.name).unwrap_or(self.default)
+    }
+
+    /// Returns the margin that it is, per cent, or what the figures of this machine scatter by if that is more.
+    pub(crate) fn margin(&self, evidence: &Evidence<'_>) -> f64 {
+        self.of(evidence).max(evidence.scatter_percent())
+    }
+}
+
+/// Defines `RULE` of a file: its code, its severity, the function that returns its findings, and the figures that it judges
+/// by, each with its meaning and the source of its default above it.
+macro_rules! rule {
+    ($code:literal, $severity:ident, $judge:ident($function:ident) $(, $more:ident)?; $(
+        $(#[doc = $about:literal])+
+        $name:ident: $key:ident = $default:expr;
+    )*) => {
+        pub(crate) const RULE: Rule = Rule::new(
+            $code,
+            Severity::$severity,
+            &[$($name),*],
+            crate::rule::Judge::$judge($function),
+        )$(.$more())?;
+        $(const $name: crate::rule::Parameter = crate::rule::Parameter {
+            rule: $code,
+            name: stringify!($key),
+            default: $default,
+            about: concat!($($about),+),
+        };)*
+    };
+}
+pub(crate) use rule;
+
 impl Rule {
-    /// Returns a rule without parameters.
     pub(crate) const fn new(
         code: &'static str,
         severity: Severity,
-        judge: fn(&Evidence<'_>) -> Vec<Finding>,
+        parameters: &'static [Parameter],
+        judge: Judge,
     ) -> Self {
-        Self::by(code, severity, Judge::All(judge))
-    }
-
-    /// Returns a rule that has one finding at most.
-    pub(crate) const fn of_one(
-        code: &'static str,
-        severity: Severity,
-        judge: fn(&Evidence<'_>) -> Option<Finding>,
-    ) -> Self {
-        Self::by(code, severity, Judge::One(judge))
-    }
-
-    const fn by(code: &'static str, severity: Severity, judge: Judge) -> Self {
-        Self { id: RuleId::new(code), severity, parameters: &[], gap: false, source: "", judge }
-    }
-
-    /// Returns the rule with these parameters.
-    pub const fn with(mut self, parameters: &'static [Parameter]) -> Self {
-        self.parameters = parameters;
-        self
+        Self { id: RuleId::new(code), severity, parameters, gap: false, source: "", judge }
     }
 
     /// Returns the rule with findings that report that something was not tested.
@@ -97,17 +115,6 @@ impl Rule {
         plan: impl Into<Plan>,
     ) -> Finding {
         Finding::new(self.id.clone(), self.severity, subject, message, plan.into().into())
-    }
-
-    /// Returns the value of one of its parameters: the user's setting, or its default.
-    pub(crate) fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
-        evidence.settings.parameter(&self.id, parameter.name).unwrap_or(parameter.default)
-    }
-
-    /// Returns a margin among its parameters, per cent, or what the figures of this machine scatter by if that is more.
-    pub(crate) fn margin(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
-        let margin = self.parameter(evidence, parameter);
-        margin.max(evidence.scatter_percent())
     }
 
     /// Returns its meaning in one sentence: the first of its manual page.

@@ -24,7 +24,9 @@ use model::node::NodeId;
 use model::topology::Link;
 use topology::pcie::Connection;
 
-pub(crate) const RULE: Rule = Rule::new("adapter-link-narrow", Severity::Warning, judge);
+rule! {
+    "adapter-link-narrow", Warning, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

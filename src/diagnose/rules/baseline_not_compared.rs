@@ -28,8 +28,9 @@ use crate::baseline::{Beside, Counterparts};
 use crate::figures;
 use crate::since::Since;
 
-pub(crate) const RULE: Rule =
-    Rule::of_one("baseline-not-compared", Severity::Warning, judge).for_gaps();
+rule! {
+    "baseline-not-compared", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if let Some(since) = Since::of(evidence) {

@@ -32,7 +32,9 @@ use super::prelude::*;
 use super::{remedy, unread_traffic};
 use crate::expected;
 
-pub(crate) const RULE: Rule = Rule::new("both-ways-low", Severity::Error, judge);
+rule! {
+    "both-ways-low", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::BothWays).into_iter();

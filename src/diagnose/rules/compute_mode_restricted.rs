@@ -20,7 +20,9 @@ use super::not_tested;
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
-pub(crate) const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Info, judge);
+rule! {
+    "compute-mode-restricted", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let driver = &evidence.measured().driver;

@@ -26,7 +26,9 @@ use model::pipeline::Engines;
 /// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-pub(crate) const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, judge);
+rule! {
+    "copy-engines-fewer", Warning, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // A vGPU has its share of the engines in turns with others, and WSL 2 collects copies before it submits them.

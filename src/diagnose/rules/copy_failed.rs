@@ -32,7 +32,9 @@ use model::cell::Measurement;
 use model::host::{HostCopy, Pinning};
 use model::measurement::{Cell, Probe, Scope};
 
-pub(crate) const RULE: Rule = Rule::new("copy-failed", Severity::Error, judge);
+rule! {
+    "copy-failed", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of_pairs = peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|group| {

@@ -30,7 +30,9 @@ use super::failed_at_once;
 use super::prelude::*;
 use model::broken_off::BrokenOff;
 
-pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, judge).for_gaps();
+rule! {
+    "copy-failed-once", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();

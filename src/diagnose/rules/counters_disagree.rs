@@ -23,17 +23,14 @@ use super::traffic_over_pcie;
 use model::counted::Counted;
 use model::units::Bytes;
 
-const BELOW: Parameter = Parameter {
-    name: "below_percent",
-    default: 5.0,
-    about: "how far what was counted may be from what was copied; chosen: five times what healthy machines show",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("counters-disagree", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "counters-disagree", Warning, All(judge);
+    /// how far what was counted may be from what was copied; chosen: five times what healthy machines show
+    BELOW: below_percent = 5.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let most = RULE.parameter(evidence, &BELOW);
+    let most = BELOW.of(evidence);
     let taken = traffic_over_pcie::taken(evidence);
     let is_taken = |gpu: u32| taken.iter().any(|(seen, _)| seen.gpu == gpu);
     let all = counted::sound(evidence)

@@ -37,7 +37,9 @@ use model::host::HostCopy;
 use model::links::SingleLink;
 use model::measurement::Sharing;
 
-pub(crate) const RULE: Rule = Rule::new("data-wrong", Severity::Error, judge);
+rule! {
+    "data-wrong", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let alone = of_pairs(evidence).into_iter().chain(of_links(evidence)).chain(of_host(evidence));

@@ -31,7 +31,9 @@ use model::measurement::Hidden;
 use model::reading::Reading;
 use model::snapshot::{DeviceFile, DisplayFunction};
 
-pub(crate) const RULE: Rule = Rule::new("devices-hidden", Severity::Info, judge).for_gaps();
+rule! {
+    "devices-hidden", Info, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [from_cuda(evidence), from_nvml(evidence)].into_iter().flatten().collect()

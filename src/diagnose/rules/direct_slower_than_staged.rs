@@ -24,18 +24,15 @@ use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{peer_access, remedy, windows};
 
-const BELOW: Parameter = Parameter {
-    name: "below_staged_percent",
-    default: 10.0,
-    about: "how far below the staged figure the direct one may be before it is reported; chosen above the 5 to 10 that \
-            repeats spread by (cuda-samples issue 449)",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("direct-slower-than-staged", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "direct-slower-than-staged", Warning, All(judge);
+    /// how far below the staged figure the direct one may be before it is reported; chosen above the 5 to 10 that
+    /// repeats spread by (cuda-samples issue 449)
+    BELOW: below_staged_percent = 10.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let margin = RULE.margin(evidence, &BELOW);
+    let margin = BELOW.margin(evidence);
     let staged = bandwidth::sound(evidence, Path::Staged);
     let direct = bandwidth::sound(evidence, Path::Direct).into_iter();
     let mut slower: Vec<Compared> =

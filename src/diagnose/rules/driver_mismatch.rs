@@ -20,7 +20,9 @@
 use super::prelude::*;
 use model::restore::NVML_VERSION_MISMATCH;
 
-pub(crate) const RULE: Rule = Rule::of_one("driver-mismatch", Severity::Warning, judge);
+rule! {
+    "driver-mismatch", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;

@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("environment-distorting", Severity::Info, judge);
+rule! {
+    "environment-distorting", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let removed = &evidence.measured().driver.environment_removed;

@@ -28,7 +28,9 @@ use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::{Fabric, NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, judge);
+rule! {
+    "fabric-not-ready", Error, All(judge);
+}
 
 /// Time after the start of a machine until which its fabric may still be coming up. The fabric manager of 8 GPUs takes
 /// a minute or two once the driver is loaded; chosen with a wide margin, as large machines start their services slowly.

@@ -29,7 +29,9 @@ use super::{peers, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
-pub(crate) const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, judge).for_gaps();
+rule! {
+    "gpu-busy", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = [moved(evidence), unread(evidence)];

@@ -20,15 +20,12 @@
 use super::over_time;
 use super::prelude::*;
 
-const DEGREES: Parameter = Parameter {
-    name: "above_siblings_count",
-    default: 12.0,
-    about: "how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the \
-            air accounts for",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("gpu-hotter-than-siblings", Severity::Warning, judge).with(&[DEGREES]);
+rule! {
+    "gpu-hotter-than-siblings", Warning, All(judge);
+    /// how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the
+    /// air accounts for
+    DEGREES: above_siblings_count = 12.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
@@ -37,7 +34,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let last = |gpu| Some((gpu, over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last));
     let warm: Vec<(u32, f64)> = soak.gpus().into_iter().filter_map(last).collect();
     let model = |gpu: u32| evidence.snapshot.model_of(gpu);
-    let most = RULE.parameter(evidence, &DEGREES);
+    let most = DEGREES.of(evidence);
     let of = |(gpu, celsius): &(u32, f64)| {
         let is_sibling = |other: u32| other != *gpu && model(other) == model(*gpu);
         let mut siblings: Vec<f64> = warm

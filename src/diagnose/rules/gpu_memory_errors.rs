@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, judge);
+rule! {
+    "gpu-memory-errors", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();

@@ -37,7 +37,9 @@ use model::reading::{Reading, Unknown};
 use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, judge);
+rule! {
+    "gpu-not-listed", Error, All(judge);
+}
 
 /// Reasons why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

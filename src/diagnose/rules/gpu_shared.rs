@@ -22,7 +22,9 @@ use super::gpu_busy;
 use super::prelude::*;
 use model::units::Bytes;
 
-pub(crate) const RULE: Rule = Rule::of_one("gpu-shared", Severity::Info, judge);
+rule! {
+    "gpu-shared", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     // Without figures a program cannot have changed any.

@@ -40,7 +40,9 @@ const HOT: [(&str, &str); 2] =
 /// data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, judge);
+rule! {
+    "gpu-throttled", Warning, All(judge);
+}
 
 /// A GPU whose clocks were held back.
 struct Held {

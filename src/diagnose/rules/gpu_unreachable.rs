@@ -28,7 +28,9 @@ use super::{lost, shared};
 use model::reading::Unknown;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, judge);
+rule! {
+    "gpu-unreachable", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();

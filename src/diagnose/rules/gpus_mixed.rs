@@ -24,7 +24,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, judge);
+rule! {
+    "gpus-mixed", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let known = evidence.snapshot.gpus.iter();

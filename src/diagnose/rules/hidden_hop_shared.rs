@@ -21,7 +21,9 @@ use super::prelude::*;
 use explain::Effect;
 use model::node::NodeId;
 
-pub(crate) const RULE: Rule = Rule::new("hidden-hop-shared", Severity::Info, judge);
+rule! {
+    "hidden-hop-shared", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let causes = evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes);

@@ -31,31 +31,21 @@ use model::host::HostWay;
 /// Fewest GPUs that give a credible normal figure.
 const LEAST_GPUS: usize = 3;
 
-const SIBLINGS: Parameter = Parameter {
-    name: "below_siblings_percent",
-    default: 12.0,
-    about: "how far below the middle of the GPUs of its model and slot a GPU may be; chosen: above the 5 to 10 that \
-            repeats spread by (cuda-samples issue 449)",
-};
-const UNPLACED: Parameter = Parameter {
-    name: "below_unplaced_percent",
-    default: 40.0,
-    about: "the same where the machine has several NUMA nodes and that of the buffer is not known; chosen: copies across \
-            sockets lose up to 38",
-};
-
-const PAGEABLE: Parameter = Parameter {
-    name: "pageable_below_siblings_percent",
-    default: 35.0,
-    about: "the same for pageable memory, which the processor copies: GPUs of one sound server differed by up to 28 \
-            (8 x H200, measured); chosen above that",
-};
+rule! {
+    "host-bandwidth-below-siblings", Warning, All(judge);
+    /// how far below the middle of the GPUs of its model and slot a GPU may be; chosen: above the 5 to 10 that repeats
+    /// spread by (cuda-samples issue 449)
+    SIBLINGS: below_siblings_percent = 12.0;
+    /// the same where the machine has several NUMA nodes and that of the buffer is not known; chosen: copies across
+    /// sockets lose up to 38
+    UNPLACED: below_unplaced_percent = 40.0;
+    /// the same for pageable memory, which the processor copies: GPUs of one sound server differed by up to 28 (8 x
+    /// H200, measured); chosen above that
+    PAGEABLE: pageable_below_siblings_percent = 35.0;
+}
 
 /// Times its rate with pageable memory that a GPU must reach with pinned memory for its link not to be the limit. Chosen.
 const LINK_CARRIES: f64 = 1.5;
-
-pub(crate) const RULE: Rule = Rule::new("host-bandwidth-below-siblings", Severity::Warning, judge)
-    .with(&[SIBLINGS, UNPLACED, PAGEABLE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).collect();
@@ -74,7 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding for each GPU that is slow with pageable memory alone. Two figures of which the processor decides do not
 /// pay for a cause.
 fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding> {
-    let margin = RULE.margin(evidence, &PAGEABLE);
+    let margin = PAGEABLE.margin(evidence);
     let mut worst: BTreeMap<u32, (Rated<'_>, GbPerSecond)> = BTreeMap::new();
     for direction in host::ONE_WAY {
         let rated = host::best(evidence, host::PAGEABLE.with_direction(direction));
@@ -121,7 +111,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let worst = explained.slow.first()?;
     let (rated, healthy) = (worst.rated, worst.healthy);
     let unplaced = host::has_several_nodes(evidence) && rated.copy.numa_node.is_none();
-    let margin = RULE.margin(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
+    let margin = if unplaced { &UNPLACED } else { &SIBLINGS }.margin(evidence);
     if rated.below_percent(healthy) <= margin {
         return None;
     }

@@ -31,15 +31,12 @@ use crate::expected_host;
 use model::host::HostDirection;
 use model::node::NodeId;
 
-const HALF: Parameter = Parameter {
-    name: "error_below_percent",
-    default: 60.0,
-    about: "share of the rate of its siblings below which slow copies of a GPU are an error; chosen: half of the lanes, or \
-            one generation, leave 50, and copies across sockets lose up to 38",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("host-bandwidth-low", Severity::Warning, judge).with(&[HALF]);
+rule! {
+    "host-bandwidth-low", Warning, All(judge);
+    /// share of the rate of its siblings below which slow copies of a GPU are an error; chosen: half of the lanes, or
+    /// one generation, leave 50, and copies across sockets lose up to 38
+    HALF: error_below_percent = 60.0;
+}
 
 /// Returns the slow copies of each cause, one of which is below the floor.
 fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use<'a> {
@@ -145,7 +142,7 @@ fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
 /// Returns true if nothing but the way of these GPUs explains how slow their copies are: the memory of their node serves
 /// another GPU at full rate, no other work is there, and the loss is more than one of placement.
 fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool {
-    let limit = RULE.parameter(evidence, &HALF);
+    let limit = HALF.of(evidence);
     let gpus = explained.gpus();
     let reported = self::gpus(evidence);
     let all = evidence.host().iter().map(|copy| copy.gpu);

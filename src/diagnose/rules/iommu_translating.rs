@@ -23,7 +23,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("iommu-translating", Severity::Warning, judge);
+rule! {
+    "iommu-translating", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);

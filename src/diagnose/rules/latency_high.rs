@@ -29,27 +29,18 @@ use model::cell::Measurement;
 use model::measurement::Latency;
 use model::rounding::short;
 
-const DIRECT: Parameter = Parameter {
-    name: "direct_us",
-    default: 50.0,
-    about: "small copies with peer access take less, microseconds; chosen: eight times the 6 that are the most known of \
-            healthy machines",
-};
-const STAGED: Parameter = Parameter {
-    name: "staged_us",
-    default: 250.0,
-    about: "small copies through the host's memory take less, microseconds; chosen: ten times the 25 that are the \
-            most known of healthy machines",
-};
-const FIXED: Parameter = Parameter {
-    name: "fixed_us",
-    default: 150.0,
-    about: "copies with peer access cost less beside their bytes, microseconds; chosen: five times the 27 that are the \
-            most known of healthy machines",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("latency-high", Severity::Error, judge).with(&[DIRECT, STAGED, FIXED]);
+rule! {
+    "latency-high", Error, All(judge);
+    /// small copies with peer access take less, microseconds; chosen: eight times the 6 that are the most known of
+    /// healthy machines
+    DIRECT: direct_us = 50.0;
+    /// small copies through the host's memory take less, microseconds; chosen: ten times the 25 that are the most known
+    /// of healthy machines
+    STAGED: staged_us = 250.0;
+    /// copies with peer access cost less beside their bytes, microseconds; chosen: five times the 27 that are the most
+    /// known of healthy machines
+    FIXED: fixed_us = 150.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
@@ -109,7 +100,7 @@ impl Slow {
             path: cell.path,
             is_latency: true,
             us: cell.latency_us?,
-            limit_us: RULE.parameter(evidence, limit),
+            limit_us: limit.of(evidence),
         };
         (slow.us > slow.limit_us).then_some(slow)
     }
@@ -120,7 +111,7 @@ impl Slow {
             path: cell.setup.path,
             is_latency: false,
             us: cell.fixed_cost_us?,
-            limit_us: RULE.parameter(evidence, &FIXED),
+            limit_us: FIXED.of(evidence),
         };
         (slow.us > slow.limit_us).then_some(slow)
     }

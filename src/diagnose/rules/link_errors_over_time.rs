@@ -30,14 +30,11 @@ use super::over_time;
 use super::prelude::*;
 use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
-const MOST: Parameter = Parameter {
-    name: "most_in_a_terabit_count",
-    default: 1.0,
-    about: "errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("link-errors-over-time", Severity::Warning, judge).with(&[MOST]);
+rule! {
+    "link-errors-over-time", Warning, All(judge);
+    /// errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate
+    MOST: most_in_a_terabit_count = 1.0;
+}
 
 /// Bits of a petabit: facts have four decimals.
 const PETA: f64 = 1e15;
@@ -165,7 +162,7 @@ fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
         .fact("link_errors", link.errors)
         .fact("minutes_with_errors", link.minutes);
     let figure = |value: f64| known.then(|| Fact::figure(value));
-    let is_error = known && least * 1e12 > RULE.parameter(evidence, &MOST);
+    let is_error = known && least * 1e12 > MOST.of(evidence);
     found
         .fact("petabits", figure(link.bits / PETA))
         .fact("errors_per_petabit", figure(per_bit * PETA))

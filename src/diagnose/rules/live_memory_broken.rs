@@ -33,7 +33,9 @@ use super::talks;
 use crate::cluster::Group;
 use model::live::{LiveTalk, Miss};
 
-pub(crate) const RULE: Rule = Rule::new("live-memory-broken", Severity::Error, judge);
+rule! {
+    "live-memory-broken", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);

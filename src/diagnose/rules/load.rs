@@ -12,15 +12,6 @@ use model::topology::{Link, LinkKind};
 use topology::load::{Leg, Ways, is_inside_switch};
 use topology::shares::Passage;
 
-/// Most that a sum may lie below the fastest of its flows alone, per cent, before it is a collapse. Chosen: twice the
-/// spread of repeats on healthy machines.
-pub(super) const COLLAPSE: Parameter = Parameter {
-    name: "below_alone_percent",
-    default: 10.0,
-    about: "how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10 \
-            (cuda-samples issue 449)",
-};
-
 /// Returns the ends of a passage, in the order in which links are stored.
 fn ends((from, to): Passage) -> (NodeId, NodeId) {
     if from < to { (from, to) } else { (to, from) }

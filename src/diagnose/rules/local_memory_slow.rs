@@ -26,20 +26,14 @@ use explain::scatter;
 use model::cell::Measurement;
 use model::measurement::LocalCopy;
 
-const SIBLINGS: Parameter = Parameter {
-    name: "below_siblings_percent",
-    default: 15.0,
-    about: "how far below the middle of the GPUs of its model a GPU may be; chosen: twice the 8 by which healthy ones of \
-            one machine are known to differ",
-};
-const MODEL: Parameter = Parameter {
-    name: "below_model_percent",
-    default: 15.0,
-    about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("local-memory-slow", Severity::Warning, judge).with(&[SIBLINGS, MODEL]);
+rule! {
+    "local-memory-slow", Warning, All(judge);
+    /// how far below the middle of the GPUs of its model a GPU may be; chosen: twice the 8 by which healthy ones of one
+    /// machine are known to differ
+    SIBLINGS: below_siblings_percent = 15.0;
+    /// how far below the lowest that is known of its model a GPU may be; chosen: as for siblings
+    MODEL: below_model_percent = 15.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let tested = evidence.measured().local.iter().filter(|cell| cell.cell().tested());
@@ -66,11 +60,11 @@ fn of_model(
     let scatter = scatter::allowance(rates()).max(evidence.scatter_percent());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
-        let margin = RULE.parameter(evidence, &SIBLINGS).max(scatter);
+        let margin = SIBLINGS.of(evidence).max(scatter);
         below(*rate, middle) > margin.max(cell.spread_percent.unwrap_or(0.0))
     };
     let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
-        let margin = RULE.parameter(evidence, &MODEL).max(scatter);
+        let margin = MODEL.of(evidence).max(scatter);
         known.is_some_and(|known| below(*rate, known.reached[0]) > margin)
     };
     let low: Vec<_> = cells.iter().filter(is_low).collect();

@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("mig-enabled", Severity::Info, judge);
+rule! {
+    "mig-enabled", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let snapshot = evidence.snapshot;

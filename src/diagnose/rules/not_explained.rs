@@ -24,7 +24,9 @@ use model::flow::Endpoint;
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
 
-pub(crate) const RULE: Rule = Rule::of_one("not-explained", Severity::Info, judge);
+rule! {
+    "not-explained", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let explanation = evidence.explanation()?;

@@ -38,7 +38,9 @@ use model::snapshot::ComputeMode;
 /// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-pub(crate) const RULE: Rule = Rule::new("not-tested", Severity::Warning, judge).for_gaps();
+rule! {
+    "not-tested", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [of_check(evidence), hours_gap::finding(&RULE, evidence)].into_iter().flatten().collect()

@@ -26,7 +26,9 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-pub(crate) const RULE: Rule = Rule::of_one("nothing-measured", Severity::Warning, judge).for_gaps();
+rule! {
+    "nothing-measured", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     // `pasted-unclear` names what the output of other tools lacks.

@@ -32,7 +32,9 @@ use super::nvlink_missing::is_board;
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing, nvlink_shared_loss};
 
-pub(crate) const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, judge);
+rule! {
+    "nvlink-inactive", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();

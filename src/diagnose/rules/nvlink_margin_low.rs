@@ -28,20 +28,13 @@ use explain::scatter;
 use model::measurement::NvLinkCorrected;
 use model::snapshot::NvLinkRemote;
 
-const SYMBOLS: Parameter = Parameter {
-    name: "symbols_count",
-    default: 4.0,
-    about: "corrected symbols in a codeword from which on it counts; under load codewords are kept from three on",
-};
-
-const CODEWORDS: Parameter = Parameter {
-    name: "codewords_count",
-    default: 10.0,
-    about: "codewords with so many corrected symbols from which on a link has little margin",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("nvlink-margin-low", Severity::Warning, judge).with(&[SYMBOLS, CODEWORDS]);
+rule! {
+    "nvlink-margin-low", Warning, All(judge);
+    /// corrected symbols in a codeword from which on it counts; under load codewords are kept from three on
+    SYMBOLS: symbols_count = 4.0;
+    /// codewords with so many corrected symbols from which on a link has little margin
+    CODEWORDS: codewords_count = 10.0;
+}
 
 /// Number of times as many codewords as the link in the middle: chosen, links scatter by less.
 const OF_THE_OTHERS: f64 = 10.0;
@@ -65,7 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .filter_map(|gpu| corrected(evidence, gpu.index, symbols))
         .collect();
     let middle = middle(evidence, &all, symbols);
-    let limit = RULE.parameter(evidence, &CODEWORDS).max(OF_THE_OTHERS * middle);
+    let limit = CODEWORDS.of(evidence).max(OF_THE_OTHERS * middle);
     let found = all.into_iter().map(|mut own| {
         own.links.retain(|link| link.from(symbols) as f64 >= limit.max(1.0));
         own
@@ -75,7 +68,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the number of symbols from which on a codeword counts; none if that is no number of symbols.
 fn symbols(evidence: &Evidence<'_>) -> Option<usize> {
-    let symbols = RULE.parameter(evidence, &SYMBOLS);
+    let symbols = SYMBOLS.of(evidence);
     (1..=usize::from(u8::MAX)).find(|number| *number as f64 >= symbols)
 }
 

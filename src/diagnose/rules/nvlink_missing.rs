@@ -33,7 +33,9 @@ use model::snapshot::{NvLink, NvLinkRemote};
 const SXM_ONLY: [&str; 8] =
     ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
 
-pub(crate) const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, judge);
+rule! {
+    "nvlink-missing", Error, All(judge);
+}
 
 /// Returns true if a GPU of this name is one for an SXM socket.
 pub(crate) fn is_sxm(name: &str) -> bool {

@@ -24,14 +24,11 @@ use model::counted::{Counted, LinkShare};
 use model::snapshot::{NvLink, NvLinkRemote};
 use model::units::Bytes;
 
-const LEAST: Parameter = Parameter {
-    name: "least_part_percent",
-    default: 80.0,
-    about: "share of its equal part that a link must carry; chosen: healthy links carry 98 to 102",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("nvlink-share-uneven", Severity::Warning, judge).with(&[LEAST]);
+rule! {
+    "nvlink-share-uneven", Warning, All(judge);
+    /// share of its equal part that a link must carry; chosen: healthy links carry 98 to 102
+    LEAST: least_part_percent = 80.0;
+}
 
 /// Fewest bytes that links to one place must have carried together to be judged. Chosen.
 const LEAST_BYTES: u64 = 64 << 20;
@@ -45,7 +42,7 @@ struct Uneven {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let least = RULE.parameter(evidence, &LEAST);
+    let least = LEAST.of(evidence);
     let mut worst: BTreeMap<(u32, u8), Uneven> = BTreeMap::new();
     let counted = counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least));
     for uneven in counted.chain(unused(evidence)) {

@@ -25,24 +25,15 @@ use explain::scatter;
 use model::cell::Measurement;
 use model::links::SingleLink;
 
-const STORES: Parameter = Parameter {
-    name: "least_stores_percent",
-    default: 60.0,
-    about: "rate of stores over a link, of the median of its pair; healthy links have 77% at least",
-};
-const LOADS: Parameter = Parameter {
-    name: "least_loads_percent",
-    default: 90.0,
-    about: "rate of loads over a link, of the median of its pair; healthy links have 94.9% at least",
-};
-const LATENCY: Parameter = Parameter {
-    name: "most_latency_percent",
-    default: 115.0,
-    about: "time of a load over a link, of the median of its pair; healthy links have 108.3% at most",
-};
-
-pub(crate) const RULE: Rule = Rule::new("nvlink-slower-than-siblings", Severity::Warning, judge)
-    .with(&[STORES, LOADS, LATENCY]);
+rule! {
+    "nvlink-slower-than-siblings", Warning, All(judge);
+    /// rate of stores over a link, of the median of its pair; healthy links have 77% at least
+    STORES: least_stores_percent = 60.0;
+    /// rate of loads over a link, of the median of its pair; healthy links have 94.9% at least
+    LOADS: least_loads_percent = 90.0;
+    /// time of a load over a link, of the median of its pair; healthy links have 108.3% at most
+    LATENCY: most_latency_percent = 115.0;
+}
 
 /// Fewest links of a pair that are siblings: with two, nobody knows which one is slow.
 const LEAST_LINKS: usize = 3;
@@ -123,10 +114,10 @@ fn looks<'a>(evidence: &Evidence<'_>, links: &[&'a SingleLink]) -> Vec<Look<'a>>
         links.iter().filter_map(look).collect::<Vec<_>>()
     };
     let below = |limit: &'static Parameter| {
-        let limit = RULE.parameter(evidence, limit);
+        let limit = limit.of(evidence);
         move |percent: f64| percent < limit
     };
-    let latest = RULE.parameter(evidence, &LATENCY);
+    let latest = LATENCY.of(evidence);
     let stores = of(Compared::Stores, |link| Some(link.store_gbps?.0), &below(&STORES));
     let loads = of(Compared::Loads, |link| Some(link.load_gbps?.0), &below(&LOADS));
     let times = of(Compared::Time, |link| link.latency_ns, &|percent| percent > latest);

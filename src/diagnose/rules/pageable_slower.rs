@@ -28,29 +28,22 @@ use super::prelude::*;
 use model::flow::HostMemory;
 use model::host::{Allocation, HostWay};
 
-const ABOVE: Parameter = Parameter {
-    name: "above_pageable_percent",
-    default: 30.0,
-    about: "how far above the rate of pageable memory that of pinned memory must lie, per cent of it; chosen: less is hardly \
-            worth a change",
-};
-
-const SHARE: Parameter = Parameter {
-    name: "of_reused_percent",
-    default: 60.0,
-    about: "what copies with a buffer that is pinned anew must reach of those with one that is re-used; chosen: below it \
-            more time goes into pinning than is saved",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("pageable-slower", Severity::Info, judge).with(&[ABOVE, SHARE]);
+rule! {
+    "pageable-slower", Info, All(judge);
+    /// how far above the rate of pageable memory that of pinned memory must lie, per cent of it; chosen: less is hardly
+    /// worth a change
+    ABOVE: above_pageable_percent = 30.0;
+    /// what copies with a buffer that is pinned anew must reach of those with one that is re-used; chosen: below it
+    /// more time goes into pinning than is saved
+    SHARE: of_reused_percent = 60.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [slower(evidence), pinned_anew(evidence)].into_iter().flatten().collect()
 }
 
 fn slower(evidence: &Evidence<'_>) -> Option<Finding> {
-    let least = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let least = 1.0 + ABOVE.of(evidence) / 100.0;
     let (mut gpus, mut times, mut pinned, mut pageable) =
         (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
     for direction in host::ONE_WAY {
@@ -104,7 +97,7 @@ impl Dominated<'_> {
 }
 
 fn pinned_anew(evidence: &Evidence<'_>) -> Option<Finding> {
-    let most = RULE.parameter(evidence, &SHARE);
+    let most = SHARE.of(evidence);
     let mut dominated = of(evidence);
     dominated.retain(|one| one.percent() < most);
     let worst = dominated.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;

@@ -22,7 +22,9 @@
 use super::prelude::*;
 use model::pasted::{PastedFault, PastedFaultKind};
 
-pub(crate) const RULE: Rule = Rule::new("pasted-fault", Severity::Error, judge);
+rule! {
+    "pasted-fault", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let faults = evidence.read_from.map_or(&[][..], |read| &read.faults);

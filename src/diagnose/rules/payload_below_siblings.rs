@@ -22,7 +22,9 @@ use super::prelude::*;
 use model::units::Bytes;
 use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new("payload-below-siblings", Severity::Info, judge);
+rule! {
+    "payload-below-siblings", Info, All(judge);
+}
 
 /// Fewest other GPUs of a model that give a credible usual figure.
 const LEAST_OTHERS: usize = 2;

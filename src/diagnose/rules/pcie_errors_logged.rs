@@ -24,21 +24,13 @@ use super::prelude::*;
 use model::node::NodeId;
 use model::snapshot::PciFunction;
 
-/// Corrected errors in a minute, on the average since boot.
-const PER_MINUTE: Parameter = Parameter {
-    name: "corrected_per_minute_count",
-    default: 8.0,
-    about: "corrected errors in a minute, on the average since boot, from which they are a warning: DCGM's limit of replays",
-};
-/// Fewest corrected errors for a rate.
-const CORRECTED: Parameter = Parameter {
-    name: "corrected_count",
-    default: 1000.0,
-    about: "fewest corrected errors since boot for a warning; chosen: fewer are no rate",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("pcie-errors-logged", Severity::Warning, judge).with(&[PER_MINUTE, CORRECTED]);
+rule! {
+    "pcie-errors-logged", Warning, All(judge);
+    /// corrected errors in a minute, on the average since boot, from which they are a warning: DCGM's limit of replays
+    PER_MINUTE: corrected_per_minute_count = 8.0;
+    /// fewest corrected errors since boot for a warning; chosen: fewer are no rate
+    CORRECTED: corrected_count = 1000.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
@@ -106,9 +98,9 @@ fn finding(
         count(&function.aer_correctable),
     ];
     let minutes = evidence.snapshot.host.up_seconds.get().map(|up| up.max(60) as f64 / 60.0);
-    let often = corrected as f64 >= RULE.parameter(evidence, &CORRECTED)
+    let often = corrected as f64 >= CORRECTED.of(evidence)
         && minutes.is_some_and(|minutes| {
-            corrected as f64 / minutes >= RULE.parameter(evidence, &PER_MINUTE)
+            corrected as f64 / minutes >= PER_MINUTE.of(evidence)
         });
     let severity = match () {
         () if fatal > 0 && pasted => Severity::Error,

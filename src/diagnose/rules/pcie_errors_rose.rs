@@ -30,45 +30,23 @@ use model::cell::Measurement;
 use model::snapshot::PcieErrors;
 use topology::pcie::Connection;
 
-/// Fewest corrected errors and replays for a warning while rates are as expected.
-const HARMLESS: Parameter = Parameter {
-    name: "harmless_count",
-    default: 100.0,
-    about: "corrected errors or replays below which a link whose copies are fast enough is no warning; chosen",
-};
-/// Fewest in a second for a warning.
-const HARMLESS_RATE: Parameter = Parameter {
-    name: "harmless_per_second_count",
-    default: 20.0,
-    about: "the same in each second of measuring: forty times the bit error rate that PCIe allows a Gen5 x16 link, which is \
-            one error in 2 s",
-};
-/// Fewest for information.
-const NOTED: Parameter = Parameter {
-    name: "noted_count",
-    default: 20.0,
-    about: "the same for information; chosen: fewer are no rate",
-};
-/// Fewest in a second for information.
-const NOTED_RATE: Parameter = Parameter {
-    name: "noted_per_second_count",
-    default: 5.0,
-    about: "the same for information in each second: ten times the bit error rate that PCIe allows",
-};
-
-/// Fewest that slow copies are attributed to.
-const SLOWING: Parameter = Parameter {
-    name: "slowing_count",
-    default: 8.0,
-    about: "corrected errors or replays from which slow copies over the link are attributed to them; fewer cost no time \
-            that a rate shows",
-};
-/// Fewest in a second that slow copies are attributed to.
-const SLOWING_RATE: Parameter = Parameter {
-    name: "slowing_per_second_count",
-    default: 8.0 / 60.0,
-    about: "the same in each second of measuring: DCGM's limit of 8 replays in a minute",
-};
+rule! {
+    "pcie-errors-rose", Warning, All(judge);
+    /// corrected errors or replays below which a link whose copies are fast enough is no warning; chosen
+    HARMLESS: harmless_count = 100.0;
+    /// the same in each second of measuring: forty times the bit error rate that PCIe allows a Gen5 x16 link, which is
+    /// one error in 2 s
+    HARMLESS_RATE: harmless_per_second_count = 20.0;
+    /// the same for information; chosen: fewer are no rate
+    NOTED: noted_count = 20.0;
+    /// the same for information in each second: ten times the bit error rate that PCIe allows
+    NOTED_RATE: noted_per_second_count = 5.0;
+    /// corrected errors or replays from which slow copies over the link are attributed to them; fewer cost no time that
+    /// a rate shows
+    SLOWING: slowing_count = 8.0;
+    /// the same in each second of measuring: DCGM's limit of 8 replays in a minute
+    SLOWING_RATE: slowing_per_second_count = 8.0 / 60.0;
+}
 
 /// The counts of one link.
 struct Counted {
@@ -99,15 +77,6 @@ impl Counted {
         nvml.max(self.aer.iter().map(figure).fold(0, u64::saturating_add))
     }
 }
-
-pub(crate) const RULE: Rule = Rule::new("pcie-errors-rose", Severity::Warning, judge).with(&[
-    HARMLESS,
-    HARMLESS_RATE,
-    NOTED,
-    NOTED_RATE,
-    SLOWING,
-    SLOWING_RATE,
-]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
@@ -184,9 +153,9 @@ fn finding(
     let others_slow = slow.len() < number;
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
-    let reaches = |count, a_second| {
-        let is_enough = most as f64 >= RULE.parameter(evidence, count);
-        is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
+    let reaches = |count: &Parameter, a_second: &Parameter| {
+        let is_enough = most as f64 >= count.of(evidence);
+        is_enough && evidence.a_second(most) >= a_second.of(evidence)
     };
     let many = reaches(&HARMLESS, &HARMLESS_RATE);
     let noted =

@@ -25,7 +25,9 @@ use crate::external;
 use model::measurement::LinkState;
 use topology::pcie::{self, Connection, Shape};
 
-pub(crate) const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, judge);
+rule! {
+    "pcie-link-changed", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {

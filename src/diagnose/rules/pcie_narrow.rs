@@ -32,7 +32,9 @@ use model::pcie::Narrow;
 use topology::belief::Known;
 use topology::pcie::{self, Connection, Shape};
 
-pub(crate) const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, judge);
+rule! {
+    "pcie-narrow", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     shared::on_pcie_links(evidence, finding, of_several)

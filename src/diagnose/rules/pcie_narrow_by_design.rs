@@ -42,7 +42,9 @@ struct Ceiling {
     could: PcieLink,
 }
 
-pub(crate) const RULE: Rule = Rule::new("pcie-narrow-by-design", Severity::Info, judge);
+rule! {
+    "pcie-narrow-by-design", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {

@@ -48,7 +48,9 @@ struct NarrowPlace<'a> {
     gpus: Vec<u32>,
 }
 
-pub(crate) const RULE: Rule = Rule::new("pcie-upstream-bottleneck", Severity::Info, judge);
+rule! {
+    "pcie-upstream-bottleneck", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let places = places(evidence);

@@ -27,7 +27,9 @@ use super::wrong_bytes::{self, Broken};
 use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
-pub(crate) const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, judge);
+rule! {
+    "peer-access-broken", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()

@@ -34,7 +34,9 @@ use super::windows;
 use crate::cluster::{self, Common};
 use model::snapshot::{NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, judge);
+rule! {
+    "peer-access-missing", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);

@@ -34,7 +34,9 @@ use super::{remedy, unread_traffic};
 use crate::cluster::{self, Common};
 use model::node::NodeId;
 
-pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, judge);
+rule! {
+    "peer-bandwidth-low", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();

@@ -21,8 +21,9 @@
 use super::prelude::*;
 use model::restore::CUDA_TOO_MANY_PEERS;
 
-pub(crate) const RULE: Rule =
-    Rule::of_one("peer-connections-held", Severity::Warning, judge).for_gaps();
+rule! {
+    "peer-connections-held", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let said = evidence.measured().driver.peer_access.iter();

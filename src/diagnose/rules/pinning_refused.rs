@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("pinning-refused", Severity::Warning, judge).for_gaps();
+rule! {
+    "pinning-refused", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();

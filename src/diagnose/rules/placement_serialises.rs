@@ -28,7 +28,9 @@ use super::prelude::*;
 use model::measurement::Overlap;
 use model::placement::KernelStream;
 
-pub(crate) const RULE: Rule = Rule::of_one("placement-serialises", Severity::Warning, judge);
+rule! {
+    "placement-serialises", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();

@@ -3,7 +3,7 @@
 pub(super) use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use crate::evidence::Evidence;
-pub(super) use crate::rule::{Parameter, Rule};
+pub(super) use crate::rule::{Parameter, Rule, rule};
 pub(super) use crate::steps::{self, *};
 pub(super) use crate::{cluster, links, suspects, words};
 pub(super) use model::cell::FigureKey;

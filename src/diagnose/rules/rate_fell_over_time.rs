@@ -30,24 +30,21 @@ use super::over_time_check;
 use super::prelude::*;
 use model::soak::Soak;
 
-const PERCENT: Parameter = Parameter {
-    name: "fallen_percent",
-    default: 1.0,
-    about: "how much slower a flow may be at the end than at the start; chosen: three times what runs on H200 differ by",
-};
+rule! {
+    "rate-fell-over-time", Warning, All(judge);
+    /// how much slower a flow may be at the end than at the start; chosen: three times what runs on H200 differ by
+    PERCENT: fallen_percent = 1.0;
+}
 
 /// Loss from which on it is an error, per cent. Chosen: what pairs may lie below their expected rate.
 const ERROR: f64 = 10.0;
-
-pub(crate) const RULE: Rule =
-    Rule::new("rate-fell-over-time", Severity::Warning, judge).with(&[PERCENT]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(soak) = over_time::soak(evidence) else {
         return Vec::new();
     };
     let (mut hot, mut steady): (Vec<Held<'_>>, _) = (Vec::new(), Vec::new());
-    for fallen in over_time_check::low(evidence, soak, RULE.parameter(evidence, &PERCENT)) {
+    for fallen in over_time_check::low(evidence, soak, PERCENT.of(evidence)) {
         match over_time::held_back(evidence, soak, &fallen) {
             Some((gpu, clock)) => hot.push(Held { gpu, clock, fallen }),
             None => steady.push(fallen),

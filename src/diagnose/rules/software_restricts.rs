@@ -21,7 +21,9 @@
 use super::prelude::*;
 use model::snapshot::AdapterKind;
 
-pub(crate) const RULE: Rule = Rule::of_one("software-restricts", Severity::Info, judge);
+rule! {
+    "software-restricts", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;

@@ -23,14 +23,12 @@ use super::host;
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 
-const BELOW: Parameter = Parameter {
-    name: "below_median_percent",
-    default: 30.0,
-    about: "how far below the median of comparable staged pairs a pair may be; 5 was measured on H200, and the \
-        host's memory has more part in it than the link: chosen wide",
-};
-
-pub(crate) const RULE: Rule = Rule::new("staged-slow", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "staged-slow", Warning, All(judge);
+    /// how far below the median of comparable staged pairs a pair may be; 5 was measured on H200, and the host's memory
+    /// has more part in it than the link: chosen wide
+    BELOW: below_median_percent = 30.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Staged).into_iter();
@@ -57,7 +55,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
             .fact("expected_from", expected.class.source)
     } else {
         let below = worst.below_percent();
-        let margin = RULE.parameter(evidence, &BELOW);
+        let margin = BELOW.of(evidence);
         if below <= margin.max(evidence.scatter_percent()) {
             return None;
         }

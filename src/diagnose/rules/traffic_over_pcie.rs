@@ -23,14 +23,11 @@ use super::prelude::*;
 use model::counted::Counted;
 use model::units::Bytes;
 
-const LEAST: Parameter = Parameter {
-    name: "least_nvlink_percent",
-    default: 50.0,
-    about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("traffic-over-pcie", Severity::Error, judge).with(&[LEAST]);
+rule! {
+    "traffic-over-pcie", Error, One(judge);
+    /// what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1
+    LEAST: least_nvlink_percent = 50.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let taken = taken(evidence);
@@ -70,7 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 pub(crate) fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
-    let least = RULE.parameter(evidence, &LEAST);
+    let least = LEAST.of(evidence);
     let took = |direction: &Direction| {
         let lacks = direction.lacks();
         let of_others = direction.pcie.unwrap_or_default().saturating_sub(direction.with_host);

@@ -32,7 +32,9 @@ use super::{gpu_unreachable, over_time};
 use model::snapshot::{Xid, XidCause};
 use model::soak::{EventKind, SoakEvent};
 
-pub(crate) const RULE: Rule = Rule::new("xid-reported", Severity::Warning, judge);
+rule! {
+    "xid-reported", Warning, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     in_hours(evidence).into_iter().chain(since_boot(evidence)).collect()
