@@ -1,5 +1,6 @@
 //! The definition of a rule.
 
+use super::cluster::Group;
 use super::evidence::Evidence;
 use super::steps::Plan;
 use model::finding::{Finding, RuleId, Severity, Subject};
@@ -105,6 +106,26 @@ impl Rule {
             Judge::All(judge) => judge(evidence),
             Judge::One(judge) => judge(evidence).into_iter().collect(),
         }
+    }
+
+    /// Returns a finding about these GPUs.
+    pub(crate) fn on_gpus(
+        &self,
+        gpus: &[u32],
+        message: impl Into<String>,
+        plan: impl Into<Plan>,
+    ) -> Finding {
+        self.finding(Subject::of_gpus(gpus), message, plan).gpus(gpus)
+    }
+
+    /// Returns a finding about these pairs.
+    pub(crate) fn on_group(
+        &self,
+        group: &Group,
+        message: impl Into<String>,
+        plan: impl Into<Plan>,
+    ) -> Finding {
+        self.finding(group.subject(), message, plan).pairs(&group.pairs)
     }
 
     /// Returns a finding of this rule with its own severity.

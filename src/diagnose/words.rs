@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::evidence::Evidence;
 use model::fact::{Fact, Facts};
 use model::finding::Subject;
 use model::flow::Flow;
@@ -16,14 +17,31 @@ const SENTENCES: usize = 3;
 /// Longest list of pairs that a message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-/// Returns words such as `GPU 3 (slot 5)`, or with the PCI address if the slot is not known.
-pub(crate) fn gpu(snapshot: &Snapshot, index: u32) -> String {
-    let Some(address) = snapshot.address_of(index) else {
-        return format!("GPU {index}");
-    };
-    match pcie::slot(snapshot, address) {
-        Some(slot) => format!("GPU {index} (slot {slot})"),
-        None => format!("GPU {index} ({address})"),
+impl Evidence<'_> {
+    /// Returns words such as `GPU 3 (slot 5)`, or with the PCI address if the slot is not known.
+    pub(crate) fn name(&self, index: u32) -> String {
+        let address = self.snapshot.address_of(index);
+        let slot = address.and_then(|address| pcie::slot(self.snapshot, address));
+        let place = slot.map(|slot| format!("slot {slot}"));
+        format!("GPU {index}{}", in_brackets(place.or_else(|| address.map(|at| at.to_string()))))
+    }
+
+    /// Returns one GPU with its place, several by their numbers, or `all GPUs`.
+    pub(crate) fn named(&self, indices: &[u32]) -> String {
+        match indices {
+            [index] => self.name(*index),
+            all if all.len() == self.snapshot.gpus.len() => "all GPUs".into(),
+            some => gpus(some),
+        }
+    }
+
+    /// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
+    pub(crate) fn processes(&self, gpus: &[u32]) -> Vec<String> {
+        let all = gpus.iter().filter_map(|gpu| self.snapshot.gpu(*gpu)?.processes.known());
+        let named: BTreeMap<u32, Option<&str>> =
+            all.flatten().map(|process| (process.pid, process.name.as_deref())).collect();
+        let text = |(pid, name)| format!("process {pid}{}", in_brackets(name));
+        named.into_iter().map(text).collect()
     }
 }
 
@@ -71,33 +89,6 @@ pub(crate) fn gpus(indices: &[u32]) -> String {
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
         None => "no GPU".into(),
     }
-}
-
-/// Returns `all GPUs`, or words for these indices.
-pub(crate) fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() == snapshot.gpus.len() { "all GPUs".into() } else { gpus(indices) }
-}
-
-/// Returns one GPU with its place, several by their numbers.
-pub(crate) fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
-}
-
-/// Returns the same, with the place of a single GPU; a machine's only GPU is named.
-pub(crate) fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() > 1 { all_or(snapshot, indices) } else { named(snapshot, indices) }
-}
-
-/// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
-pub(crate) fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
-    let all = gpus.iter().filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known()).flatten();
-    let named: BTreeMap<u32, Option<&str>> =
-        all.map(|process| (process.pid, process.name.as_deref())).collect();
-    let text = |(pid, name): (u32, Option<&str>)| match name {
-        Some(name) => format!("process {pid} ({name})"),
-        None => format!("process {pid}"),
-    };
-    named.into_iter().map(text).collect()
 }
 
 /// Returns words such as `0,3`, as nvidia-smi accepts them.

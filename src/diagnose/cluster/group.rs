@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use crate::evidence::Evidence;
 use crate::words;
 use model::finding::Subject;
 use model::node::NodeId;
 use model::placement::Pair;
-use model::snapshot::Snapshot;
 
 /// The common part of a group of bad pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,14 +60,14 @@ impl Group {
     }
 
     /// Returns the group as words for people: the place of the bad copies.
-    pub(crate) fn place(&self, snapshot: &Snapshot) -> String {
+    pub(crate) fn place(&self, evidence: &Evidence<'_>) -> String {
         match &self.common {
             Common::Everything => {
-                let gpus = words::all_or(snapshot, &self.gpus());
+                let gpus = evidence.named(&self.gpus());
                 format!("between {gpus} ({})", words::count(self.pairs.len(), "pair"))
             }
             Common::Gpu(index) => {
-                let gpu = words::gpu(snapshot, *index);
+                let gpu = evidence.name(*index);
                 let ends =
                     self.pairs.iter().flat_map(|pair| pair.gpus()).filter(|end| end != index);
                 let others = words::count(words::unique(ends).len(), "GPU");
@@ -92,14 +92,14 @@ impl Group {
             Common::OnePair => match self.pairs.as_slice() {
                 [pair] => format!(
                     "from {} to {}{}",
-                    words::gpu(snapshot, pair.source),
-                    words::gpu(snapshot, pair.destination),
+                    evidence.name(pair.source),
+                    evidence.name(pair.destination),
                     if self.seen_back { ", one way only," } else { " (not tested the other way)" }
                 ),
                 [pair, ..] => format!(
                     "between {} and {}",
-                    words::gpu(snapshot, pair.source),
-                    words::gpu(snapshot, pair.destination)
+                    evidence.name(pair.source),
+                    evidence.name(pair.destination)
                 ),
                 [] => String::new(),
             },

@@ -22,7 +22,6 @@
 
 use super::prelude::*;
 use model::snapshot::AdapterKind;
-use topology::pcie;
 
 rule! {
     "acs-redirect", Warning, One(judge);

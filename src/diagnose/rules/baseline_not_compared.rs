@@ -57,7 +57,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         "None of {then} measurements of the earlier report can be compared with the {now} of this one; it is of {of}"
     );
     let found = RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]);
-    Some(found.fact("then", then).fact("now", now))
+    Some(found.fact("now", now))
 }
 
 /// Returns a finding if most figures of the earlier report have no counterpart, but not all.
@@ -78,7 +78,6 @@ pub(crate) fn mostly(
             old.machine,
         );
         RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
-            .fact("then", all)
             .fact("now", counts.compared)
     })
 }

@@ -58,8 +58,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         (one.setup.engine, one.setup.issuer) == (cell.setup.engine, cell.setup.issuer)
     };
     let one_way = one_way.filter(is_alike).and_then(|one| one.achieved_gbps);
-    let place = group.place(evidence.snapshot);
-    let percent = achieved.percent_of(worst.healthy);
+    let place = group.place(evidence);
     let message = format!(
         "Both ways at once, copies {place} reach {}",
         words::of_healthy(achieved, worst.healthy, floor),
@@ -79,7 +78,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         .fact("lowest_achieved", achieved)
         .fact("one_way", one_way)
         .fact("expected", worst.healthy)
-        .fact("percent_of_expected", Fact::figure(percent))
         .fact("floor", floor)
         .fact("copied_by", (!difference.is_empty()).then_some(difference));
     let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);

@@ -45,7 +45,7 @@ fn half_a_bridge(
 ) -> Finding {
     let active = one.active.len();
     let gpus = [one.gpu.index, other.gpu.index];
-    let [here, there] = gpus.map(|gpu| words::gpu(evidence.snapshot, gpu));
+    let [here, there] = gpus.map(|gpu| evidence.name(gpu));
     let lost = |links: &Links<'_>| {
         let few = links.inactive.len().min(carries - active);
         nvlink_ends::named(&links.inactive[..few], &format!("GPU {}", links.gpu.index))
@@ -64,8 +64,6 @@ fn half_a_bridge(
     let pair = Pair { source, destination };
     rule.finding(Subject::Pair(pair), message, plan)
         .at(Severity::Warning)
-        .fact("active_count", active)
-        .fact("links_of_bridge_count", carries)
         .fact("inactive_links", inactive_by_gpu(&[one, other]))
         .gpus(&gpus)
 }

@@ -3,10 +3,8 @@
 
 use super::load_steps;
 use super::prelude::*;
-use model::broken_off::{Again, Break, BrokenOff, How};
-use model::flow::{Endpoint, Flow, Place};
-use model::load::{LoadFlow, LoadPattern};
-use model::measurement::Probe;
+use model::broken_off::{Again, Break, How};
+use model::flow::Place;
 
 /// Most flows that a message names (chosen). More flows occur only with more than 32 GPUs; the evidence has the rest.
 const NAMED: usize = 16;
@@ -80,24 +78,12 @@ pub(super) fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
             pairs.push(pair);
         }
     }
-    let at_once = all.iter().filter(|broken| broken.in_company());
-    let table: Facts = at_once
-        .map(|broken| (format!("round {}", broken.round), named_or_pairs(&broken.flows)))
-        .collect();
     let hows: BTreeSet<How> = events().map(|event| event.how).collect();
     let hows: Vec<&str> = hows.iter().map(|how| how.word()).collect();
-    let numbers = |of: fn(&Break) -> Option<u64>| {
-        let numbers: BTreeSet<u64> = events().filter_map(of).collect();
-        (!numbers.is_empty()).then(|| Fact::numbers(numbers))
-    };
     finding
         .fact("pairs", (!pairs.is_empty()).then_some(pairs))
-        .fact("flows_at_once", (!table.is_empty()).then_some(table))
         .fact("events", events().count())
         .fact("how", hows.join(", "))
-        .fact("signals", numbers(|one| u64::try_from(one.signal?).ok()))
-        .fact("error_codes", numbers(|one| one.error_code.map(u64::from)))
-        .fact("exit_codes", numbers(|one| u64::try_from(one.exit_code?).ok()))
 }
 
 /// Returns the GPUs of these flows.

@@ -31,7 +31,7 @@ rule! {
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let beside = Beside::of(evidence)?;
-    let name = |gpu: &Gpu| words::gpu(evidence.snapshot, gpu.index);
+    let name = |gpu: &Gpu| evidence.name(gpu.index);
     let new = beside.appeared(evidence).into_iter();
     let mut changes: Vec<String> = new.map(|gpu| format!("{} is new", name(gpu))).collect();
     for (old, new) in beside.gpus(evidence) {

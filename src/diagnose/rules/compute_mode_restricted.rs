@@ -47,7 +47,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
             false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
         };
-        let message = format!("{}: {what}", words::named(evidence.snapshot, gpus));
+        let message = format!("{}: {what}", evidence.named(gpus));
         let found = RULE.finding(Subject::of_gpus(gpus), message, plan);
         (!gpus.is_empty()).then(|| found.gpus(gpus).at(severity))
     };

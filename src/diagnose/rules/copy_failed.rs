@@ -28,9 +28,8 @@
 
 use super::prelude::*;
 use super::{failed_at_once, failed_in_hours, peer_copy};
-use model::cell::Measurement;
-use model::host::{HostCopy, Pinning};
-use model::measurement::{Cell, Probe, Scope};
+use model::host::Pinning;
+use model::measurement::{Cell, Scope};
 
 rule! {
     "copy-failed", Error, All(judge);
@@ -94,7 +93,7 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let message = format!("Page-locking memory of the host {does}; {reasons}");
     let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
     let found = RULE.finding(Subject::Machine, message, plan).fact("measurements", bad.len());
-    (!bad.is_empty()).then(|| found.fact("reasons", reasons))
+    (!bad.is_empty()).then(|| found)
 }
 
 fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
@@ -103,7 +102,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
     let ways = words::distinct(bad.iter().map(|bad| &bad.way));
     let message = format!(
         "Copies between the host and {} {}; {ways}; {}",
-        words::gpu(evidence.snapshot, gpu),
+        evidence.name(gpu),
         if hung { "hang" } else { "fail" },
         if reasons.is_empty() { "no reason given" } else { &reasons },
     );
@@ -116,7 +115,6 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
     RULE.finding(Subject::Gpu { index: gpu }, message, plan)
         .gpus(&[gpu])
         .fact("measurements", bad.len())
-        .fact("reasons", reasons)
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@
 use super::broken_off::{again, flows, gpus, plan, suspects, unexplained, what, with_facts};
 use super::failed_at_once;
 use super::prelude::*;
-use model::broken_off::BrokenOff;
 
 rule! {
     "copy-failed-once", Warning, All(judge), for_gaps;

@@ -20,8 +20,6 @@
 use super::counted::{self, Direction};
 use super::prelude::*;
 use super::traffic_over_pcie;
-use model::counted::Counted;
-use model::units::Bytes;
 
 rule! {
     "counters-disagree", Warning, All(judge);
@@ -89,7 +87,7 @@ fn finding(
     };
     let message = format!(
         "The NVLinks of {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
-        words::gpu(evidence.snapshot, seen.gpu),
+        evidence.name(seen.gpu),
         direction.word,
     );
     RULE.finding(Subject::of_gpus(gpus), message, plan)
@@ -97,7 +95,6 @@ fn finding(
         .gpus(gpus)
         .fact("copied", Fact::Bytes(copied))
         .fact("counted", Fact::Bytes(counted))
-        .fact("of_copied", Fact::percent(*percent))
         .fact("pattern", seen.pattern.to_string())
 }
 

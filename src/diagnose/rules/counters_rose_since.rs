@@ -20,7 +20,6 @@
 
 use super::prelude::*;
 use crate::since::{Count, Counts, Since, Weight};
-use model::snapshot::Xid;
 
 rule! {
     "counters-rose-since", Warning, All(judge);

@@ -33,7 +33,6 @@ use super::prelude::*;
 use super::wrong_bytes::{self, Wrong};
 use super::{remedy, wrong_at_once, wrong_in_hours};
 use model::cell::Subject as _;
-use model::host::HostCopy;
 use model::links::SingleLink;
 use model::measurement::Sharing;
 
@@ -105,14 +104,11 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
     );
     let wrong = Wrong::of(cells.iter().map(|cell| cell.verified));
     let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
-    let gpus = suspects::gpus_of(&group.pairs);
-    let iommu = suspects::iommu_translates(evidence, &gpus);
-    let redirecting = suspects::redirecting_ports(evidence, &gpus);
     let one_engine = one_engine(evidence, cells);
     let suspects = suspected(evidence, group, one_engine);
     let message = format!(
         "Bytes copied {} {}{}; {}{}",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         wrong.words(),
         match one_engine {
             Some(Engine::Kernel) => " by kernels; what the copy engine moves arrives",
@@ -127,8 +123,6 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
     let mut found = wrong
         .facts(RULE.finding(group.subject(), message, plan))
         .fact("copies", how)
-        .fact("iommu_translating", iommu)
-        .fact("ports_with_acs_redirect", redirecting)
         .pairs(&group.pairs);
     found.suspects = suspects;
     found
@@ -212,7 +206,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let detail = words::after("; ", detail);
     let message = format!(
         "Bytes of copies between the host and {} {}; {ways}{detail}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         how.words()
     );
     let setting = suspects::pass_through(evidence, &gpus, Ask::Iommu);
@@ -220,7 +214,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .and(When::Now, [Step::Xid, Step::EdacLog])
         .and(When::Now, setting)
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&gpus)))]);
-    Some(how.facts(RULE.finding(Subject::of_gpus(&gpus), message, plan).gpus(&gpus)))
+    Some(how.facts(RULE.on_gpus(&gpus, message, plan)))
 }
 
 /// Returns the finding on memory that two processes share.
@@ -236,7 +230,7 @@ fn of_processes(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus: Vec<u32> = words::unique(wrong.iter().flat_map(|cell| [cell.owner, cell.user]));
     let message = format!(
         "Memory of {} that is shared between processes has wrong bytes; {}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         ways.join(", "),
     );
     let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);

@@ -28,8 +28,6 @@ use super::gpu_not_listed::{Why, why};
 use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
-use model::reading::Reading;
-use model::snapshot::{DeviceFile, DisplayFunction};
 
 rule! {
     "devices-hidden", Info, All(judge), for_gaps;
@@ -59,7 +57,7 @@ fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
     let shown: Vec<_> = words::unique(shown).into_iter().map(|(_, name)| name).collect();
     let message = format!(
         "{} not tested; {why}; CUDA's device order is {}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         shown.join(", ")
     );
     let steps = match masked {
@@ -69,9 +67,7 @@ fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
     let found = RULE
         .finding(Subject::Machine, message, steps)
         .fact("hidden_gpus", Fact::Gpus(gpus))
-        .fact("cuda_order", shown)
-        .fact("tested", coverage.tested)
-        .fact("untested", coverage.hidden);
+        .fact("cuda_order", shown);
     Some(found.at_if(!masked, Severity::Warning))
 }
 
@@ -108,10 +104,6 @@ fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     );
     RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
         .fact("addresses", addresses)
-        .fact("device_minors", Fact::numbers(minors))
-        .fact("device_files", files)
-        .fact("in_a_container", snapshot.host.container.get())
-        .fact("gpus_listed_count", snapshot.gpus.len())
         .at(Severity::Warning)
 }
 
@@ -155,7 +147,6 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, &RULE.id, Severity::Info);
         assert!(finding.message.contains("order is GPU 2, GPU 0, GPU 1"), "{}", finding.message);
-        assert_eq!((fact(&finding, "tested"), fact(&finding, "untested")), (6.into(), 6.into()));
         for fail_on in [Severity::Error, Severity::Info] {
             let verdict = verdict(&found, Some(&measurements), fail_on);
             assert_eq!(

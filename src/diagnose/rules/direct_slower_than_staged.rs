@@ -60,16 +60,14 @@ fn finding(
     let worst = bandwidth::lowest(slower, group)?;
     let message = format!(
         "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         worst.achieved,
         worst.normal,
     );
     let found = RULE
-        .finding(group.subject(), message, plan(evidence, group))
+        .on_group(group, message, plan(evidence, group))
         .fact("direct", worst.achieved)
-        .fact("staged", worst.normal)
-        .fact("below_staged", Fact::percent(worst.below_percent()))
-        .pairs(&group.pairs);
+        .fact("staged", worst.normal);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     let windows =
         windows::small(evidence, &group.pairs).filter(|_| evidence.any_over_pcie(&group.pairs));

@@ -51,9 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
                 .if_it_stays([Step::Dkms, Step::ContainerLibraries]),
         )
         .fact("kernel_module_version", module)
-        .fact("driver_version", driver)
-        .fact("nvml_version", host.nvml_version.known())
-        .fact("nvml_refused", refused),
+        .fact("driver_version", driver),
     )
 }
 

@@ -21,7 +21,6 @@
 use super::prelude::*;
 use crate::expectations::Check;
 use crate::figures::Identity;
-use crate::kind::Kind;
 
 rule! {
     "expectation-beyond-profile", Info, One(judge);

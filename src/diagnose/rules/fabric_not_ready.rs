@@ -26,7 +26,7 @@
 use super::fabric_words;
 use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
-use model::snapshot::{Fabric, NvLink, NvLinkRemote};
+use model::snapshot::Fabric;
 
 rule! {
     "fabric-not-ready", Error, All(judge);
@@ -72,7 +72,7 @@ fn finding(
 ) -> Finding {
     let who = match gpus.len() {
         number if number > 1 && number == switched => format!("All {switched} GPUs"),
-        _ => words::named(evidence.snapshot, gpus),
+        _ => evidence.named(gpus),
     };
     let cuda = evidence.measured().driver.failure.clone().filter(|_| cuda_is_not_ready(evidence));
     let said = words::after("; CUDA: ", cuda.as_ref());
@@ -107,7 +107,6 @@ fn finding(
     RULE.finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), plan)
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
-        .fact("cuda", cuda)
         .at(severity)
         .suspecting(suspects)
 }
@@ -209,11 +208,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         parts.join("; ")
     );
     let plan = Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]);
-    let found = RULE
-        .finding(Subject::Machine, message, plan)
-        .fact("parts", parts)
-        .fact("clusters", clusters)
-        .gpus(&apart);
+    let found = RULE.finding(Subject::Machine, message, plan).gpus(&apart);
     Some(found.at(Severity::Warning))
 }
 

@@ -25,10 +25,7 @@ use super::prelude::*;
 
 use model::cell::{Measurement, Subject as _};
 use model::measurement::Latency;
-use model::node::NodeId;
 use model::pcie::Shape;
-use model::snapshot::{NvLink, NvLinkRemote};
-use topology::pcie;
 
 rule! {
     "figure-impossible", Warning, All(judge), for_gaps;
@@ -74,7 +71,6 @@ fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(
         RULE.finding(Subject::Machine, message, plan)
             .fact("figures", figures.len())
-            .fact("first", first.clone())
             .fact("flows", (!flows.is_empty()).then_some(flows))
             .pairs(&pairs),
     )

@@ -49,21 +49,20 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         if above <= most {
             return None;
         }
-        let steady = soak.thermal_of(*gpu).and_then(|thermal| thermal.steady_from_s);
         let others = match siblings.len() {
             1 => "other GPU".to_owned(),
             many => format!("median of {many} others"),
         };
         let message = format!(
             "{} is at {celsius:.0} °C under load, {above:.0} degrees above the {others} of its model",
-            words::gpu(evidence.snapshot, *gpu),
+            evidence.name(*gpu),
         );
         let steps = [Step::Cooling, Step::CompareAlike, Step::CheckAgain];
         let found = RULE
             .finding(Subject::Gpu { index: *gpu }, message, steps)
             .fact("temperature_c", Fact::figure(*celsius))
             .fact("siblings_temperature_c", Fact::figure(middle));
-        Some(found.fact("steady_from", steady.map(Fact::Seconds)))
+        Some(found)
     };
     warm.iter().filter_map(of).collect()
 }

@@ -64,15 +64,13 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
         Plan::now([xids, Step::Reboot, Step::RunDcgm])
             .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
     };
-    let message = format!("{}: {}", words::gpu(evidence.snapshot, index), parts.join("; "));
+    let message = format!("{}: {}", evidence.name(index), parts.join("; "));
     let remapped = rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected));
     let only_pending = uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed;
     let found = RULE
         .finding(Subject::Gpu { index }, message, plan)
         .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
         .fact("uncorrected_errors_meanwhile", meanwhile)
-        .fact("remapping_pending", rows.map(|rows| rows.pending))
-        .fact("remapping_failed", rows.map(|rows| rows.failed))
         .fact("rows_remapped", remapped)
         .fact("serial", gpu.serial.known());
     Some(found.at_if(only_pending, Severity::Warning))

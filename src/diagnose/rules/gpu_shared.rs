@@ -20,7 +20,6 @@
 
 use super::gpu_busy;
 use super::prelude::*;
-use model::units::Bytes;
 
 rule! {
     "gpu-shared", Info, One(judge);
@@ -61,8 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!("{who} had contexts on {} during the run{effect}", words::gpus(&gpus));
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
-        .fact("processes", words::processes(evidence.snapshot, &gpus))
-        .fact("pids", Fact::numbers(pids))
+        .fact("processes", evidence.processes(&gpus))
         .fact("memory_held", Bytes(held))
         .about_pairs(links::pairs(&slow))
         .at_if(!slow.is_empty(), Severity::Warning);

@@ -25,8 +25,6 @@
 
 use super::prelude::*;
 use super::{lost, shared};
-use model::reading::Unknown;
-use topology::pcie;
 
 rule! {
     "gpu-unreachable", Error, All(judge);
@@ -73,20 +71,14 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
 
 fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let address = evidence.snapshot.address_of(gpu.index);
-    let mut unlisted = evidence.snapshot.unlisted_gpus.iter();
-    let on_the_bus = unlisted.find(|function| function.gpu == Some(gpu.index));
-    let driver = on_the_bus.and_then(|function| function.driver.known());
     let index = gpu.index;
-    let message = format!("{} does not answer; {why}", words::gpu(evidence.snapshot, index));
+    let message = format!("{} does not answer; {why}", evidence.name(index));
     let by_elimination = gpu.pci.get().is_none() && address.is_some();
-    let slot = address.and_then(|address| pcie::slot(evidence.snapshot, address));
     let found = RULE
         .finding(Subject::Gpu { index }, message, lost::plan(evidence, index))
         .fact("error", why.to_owned())
         .fact("address", address)
         .fact("address_by_elimination", by_elimination.then_some(true))
-        .fact("slot", slot)
-        .fact("bound_driver", driver.map(ToString::to_string))
         .fact("uuid", gpu.uuid.known());
     lost::with_place(found, evidence, address)
 }

@@ -19,7 +19,6 @@
 
 use super::prelude::*;
 use explain::Effect;
-use model::node::NodeId;
 
 rule! {
     "hidden-hop-shared", Info, All(judge);
@@ -39,14 +38,11 @@ fn finding(evidence: &Evidence<'_>, cause: &explain::Cause) -> Option<Finding> {
     if is_of_processor(evidence, &gpus) {
         return None;
     }
-    let names = words::named(evidence.snapshot, &gpus);
+    let names = evidence.named(&gpus);
     let gbps = GbPerSecond(gbps);
     let message = format!("{names} share a hidden hop: {gbps} GB/s together, as much as one alone");
     let steps = [Step::Nothing(Fine::Always), Step::SpreadGpus];
-    let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, steps)
-        .gpus(&gpus)
-        .fact("together_at_most", gbps);
+    let mut found = RULE.on_gpus(&gpus, message, steps).fact("together_at_most", gbps);
     found.scope.rate = Some(gbps);
     Some(found)
 }

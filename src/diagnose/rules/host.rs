@@ -4,12 +4,7 @@ use std::cmp::Ordering;
 
 use super::prelude::*;
 use crate::expected_host;
-use crate::kind::Kind;
 use explain::Figure;
-use model::cell::Measurement;
-use model::flow::HostMemory;
-use model::host::{HostCopy, HostDirection, HostWay};
-use model::node::NodeId;
 use model::rounding;
 
 /// The directions that are judged one by one.
@@ -223,7 +218,7 @@ pub(super) fn has_several_nodes(evidence: &Evidence<'_>) -> bool {
 
 /// Returns words such as `from the host to GPU 3 (0000:3b:00.0)`.
 pub(super) fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -> String {
-    let names = words::named(evidence.snapshot, gpus);
+    let names = evidence.named(gpus);
     match direction {
         HostDirection::ToDevice => format!("from the host to {names}"),
         HostDirection::ToHost => format!("from {names} to the host"),
@@ -241,7 +236,7 @@ pub(super) fn ways_of(
     match (each.next(), each.next()) {
         (Some(only), None) => way_of(evidence, gpus, *only),
         _ if ONE_WAY.iter().all(|way| directions.contains(way)) => {
-            let names = words::named(evidence.snapshot, gpus);
+            let names = evidence.named(gpus);
             format!("between the host and {names}, in each direction,")
         }
         // Both directions at once are slow because one of them is.

@@ -25,8 +25,6 @@
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;
-use explain::scatter;
-use model::host::HostWay;
 
 /// Fewest GPUs that give a credible normal figure.
 const LEAST_GPUS: usize = 3;
@@ -100,7 +98,6 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
             .gpus(&[gpu])
             .fact("achieved", rated.rate)
             .fact("usual", usual)
-            .fact("below_usual", Fact::percent(rated.below_percent(usual)))
             .suspecting(host::suspects(evidence, &[gpu]))
             .at_if(hidden, Severity::Info)
     };
@@ -130,12 +127,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     ]);
     let mut suspects = vec![suspects::own_way(&gpus)];
     suspects.extend(host::suspects(evidence, &gpus));
-    let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
-        .fact("achieved", rated.rate)
-        .fact("usual", healthy)
-        .fact("below_usual", Fact::percent(rated.below_percent(healthy)));
+    let mut found =
+        RULE.on_gpus(&gpus, message, plan).fact("achieved", rated.rate).fact("usual", healthy);
     found.scope.causes = explained.causes.clone();
     Some(found.suspecting(suspects))
 }
@@ -154,10 +147,7 @@ mod tests {
         assert_eq!(findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 51.0, 55.3]))), []);
         let found = findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 47.5, 55.3])));
         let found = only(&found, "host-bandwidth-below-siblings", Severity::Warning);
-        assert_eq!(
-            (found.subject.clone(), fact(&found, "below_usual_percent")),
-            (Subject::Gpu { index: 2 }, 14.1.into())
-        );
+        assert_eq!(found.subject, Subject::Gpu { index: 2 });
     }
 
     #[test]

@@ -28,8 +28,6 @@ use super::bandwidth;
 use super::host::{self, Explained};
 use super::prelude::*;
 use crate::expected_host;
-use model::host::HostDirection;
-use model::node::NodeId;
 
 rule! {
     "host-bandwidth-low", Warning, All(judge);
@@ -88,18 +86,12 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     } else if gpus.len() < all_gpus {
         suspects.insert(0, suspects::own_way(&gpus));
     }
-    let ways = words::unique(directions.iter().map(ToString::to_string));
     let plan = plan(evidence, &gpus, all_gpus, shared);
     let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, plan)
         .fact("lowest_achieved", worst.rate)
         .fact("expected", expected.gbps)
         .fact("floor", expected.floor_gbps())
-        .fact("theoretical", worst.copy.theoretical_gbps)
-        .fact("expected_from", expected.class.source)
-        .fact("directions", ways)
-        .fact("busy_tasks", host::busy_tasks(evidence))
         .at_if(is_of_these_gpus(evidence, explained), Severity::Error);
     let (_, highest) = links::range(rated().map(|rated| rated.rate));
     found.scope.rate = highest;

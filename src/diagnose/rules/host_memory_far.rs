@@ -20,7 +20,6 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::host::{HostDirection, HostWay};
 
 rule! {
     "host-memory-far", Info, One(judge);
@@ -67,12 +66,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let more = words::further("; the same in kind for ", gpus.len() - 1, "other GPU");
     let unusual = worst.below_percent() > MOST.of(evidence);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message + &more, [Step::NumaBind])
+        .on_gpus(&gpus, message + &more, [Step::NumaBind])
         .at_if(unusual, Severity::Warning)
-        .gpus(&gpus)
         .fact("own_node", worst.own.rate)
-        .fact("far_node", worst.far.rate)
-        .fact("below_own", Fact::percent(worst.below_percent()));
+        .fact("far_node", worst.far.rate);
     Some(found)
 }
 
@@ -123,10 +120,7 @@ mod tests {
         let may = ["nothing", "processor"];
         assert_advice(&RULE, &found, &["numa-bind"], &may);
         let found = only(&found, "host-memory-far", Severity::Info);
-        assert_eq!(
-            (found.subject.clone(), fact(&found, "below_own_percent")),
-            (Subject::Machine, 25.0.into())
-        );
+        assert_eq!(found.subject, Subject::Machine);
         assert!(
             found.message.contains("26.0 GB/s with memory of NUMA node 0"),
             "{}",

@@ -20,7 +20,6 @@
 
 use super::prelude::*;
 use super::{host, load_limited_by_design};
-use model::host::{HostCopy, HostDirection, HostWay};
 use topology::host::at_once;
 
 rule! {
@@ -90,9 +89,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .finding(Subject::Machine, message, plan)
         .gpus(&indices)
         .fact("at_once", GbPerSecond(worst.at_once))
-        .fact("one_at_a_time", GbPerSecond(worst.alone))
-        .fact("of_alone", Fact::percent(worst.percent()))
-        .fact("limit", limit);
+        .fact("one_at_a_time", GbPerSecond(worst.alone));
     Some(found)
 }
 

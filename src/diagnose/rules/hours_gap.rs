@@ -2,7 +2,7 @@
 
 use super::over_time;
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEnd, SoakEvent};
+use model::soak::SoakEnd;
 
 /// Returns the finding on hours that do not show that the machine is healthy. Hours that tested nothing must not look like
 /// hours that found nothing.

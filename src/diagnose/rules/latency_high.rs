@@ -25,9 +25,7 @@
 use super::prelude::*;
 use super::remedy;
 use crate::cluster;
-use model::cell::Measurement;
 use model::measurement::Latency;
-use model::rounding::short;
 
 rule! {
     "latency-high", Error, All(judge);
@@ -138,7 +136,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let (what, usual) = worst.words();
     let message = format!(
         "{what} {} take {} us, usual are {usual}; more than {} us is reported",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         short(worst.us),
         short(worst.limit_us),
     );
@@ -156,12 +154,10 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let plan = plan.if_it_stays(host.map(Step::AskHost));
     let us = |slow: Option<Slow>| slow.map(|slow| Fact::figure(slow.us));
     let found = RULE
-        .finding(group.subject(), message, plan)
+        .on_group(group, message, plan)
         .fact("highest_direct_us", us(direct))
         .fact("highest_staged_us", us(staged))
-        .fact("highest_fixed_cost_us", us(fixed))
-        .fact("limit_us", Fact::figure(worst.limit_us))
-        .pairs(&group.pairs);
+        .fact("highest_fixed_cost_us", us(fixed));
     Some(found.at_if(worst.path == Path::Staged, Severity::Warning))
 }
 

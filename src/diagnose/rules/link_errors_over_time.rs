@@ -28,7 +28,6 @@
 use super::nvlink_ends;
 use super::over_time;
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
 rule! {
     "link-errors-over-time", Warning, All(judge);
@@ -131,7 +130,7 @@ fn finding(gpu: u32, subject: Subject, message: String, look: [Step; 2]) -> Find
 /// Returns the finding on errors that a link counted.
 fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let gpu = link.gpu;
-    let name = words::gpu(evidence.snapshot, gpu);
+    let name = evidence.name(gpu);
     let of_gpu = || steps::gpu(gpu);
     let (subject, which, look) = match link.number {
         Some(link) => (
@@ -158,17 +157,10 @@ fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let errors = words::count(link.errors, "error");
     let minutes = words::count(link.minutes, "minute");
     let message = format!("{which} counted {errors} in {minutes} under load{rate}");
-    let found = finding(gpu, subject, message, [look, Step::Xid])
-        .fact("link_errors", link.errors)
-        .fact("minutes_with_errors", link.minutes);
+    let found = finding(gpu, subject, message, [look, Step::Xid]).fact("link_errors", link.errors);
     let figure = |value: f64| known.then(|| Fact::figure(value));
     let is_error = known && least * 1e12 > MOST.of(evidence);
-    found
-        .fact("petabits", figure(link.bits / PETA))
-        .fact("errors_per_petabit", figure(per_bit * PETA))
-        .fact("least_per_petabit", figure(least * PETA))
-        .fact("most_per_petabit", figure(most * PETA))
-        .at_if(is_error, Severity::Error)
+    found.fact("errors_per_petabit", figure(per_bit * PETA)).at_if(is_error, Severity::Error)
 }
 
 /// Returns the finding on a GPU's PCIe link that changed its state.
@@ -188,7 +180,7 @@ fn pcie_changed(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Findin
     let message = format!("{}, first after {first_after} under load{minutes}", first.what);
     let look = [Step::PcieErrorsOf(steps::gpu(gpu)), Step::AerLog];
     let found = finding(gpu, pcie_link(evidence, gpu), message, look);
-    Some(retrained(found, soak, gpu, first.at_s).fact("minutes_with_changes", changes.len()))
+    Some(retrained(found, soak, gpu, first.at_s))
 }
 
 /// Returns the finding on NVLinks of a GPU that recovered.

@@ -21,10 +21,6 @@
 use super::prelude::*;
 use super::remedy;
 use super::talks;
-use explain::scatter;
-use model::cell::Measurement;
-use model::live::LiveTalk;
-use model::rounding::short;
 
 rule! {
     "live-latency-high", Warning, All(judge);
@@ -66,16 +62,15 @@ fn finding(
     let highest = slow.iter().filter_map(|talk| talk.push_us).fold(0.0, f64::max);
     let message = format!(
         "Kernel-to-kernel round trips {} take {} us, {} times those of like pairs",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         short(highest),
         short(highest / median),
     );
     let errors = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([errors, Step::Clocks, Step::Xid]);
-    RULE.finding(group.subject(), message, plan)
+    RULE.on_group(group, message, plan)
         .fact("median_us", Fact::figure(median))
         .fact("highest_us", Fact::figure(highest))
-        .pairs(&group.pairs)
 }
 
 #[cfg(test)]

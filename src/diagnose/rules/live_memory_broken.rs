@@ -30,8 +30,7 @@
 
 use super::prelude::*;
 use super::talks;
-use crate::cluster::Group;
-use model::live::{LiveTalk, Miss};
+use model::live::Miss;
 
 rule! {
     "live-memory-broken", Error, All(judge);
@@ -74,12 +73,10 @@ fn stores(evidence: &Evidence<'_>, between: &[&LiveTalk]) -> Vec<Finding> {
 
 /// Returns the finding on what kernels of these pairs see, and what happens to it.
 fn finding(evidence: &Evidence<'_>, group: &Group, what: &str, fate: &str) -> Finding {
-    let message = format!("{what} of running kernels {} {fate}", group.place(evidence.snapshot));
+    let message = format!("{what} of running kernels {} {fate}", group.place(evidence));
     let plan = talks::plan(evidence, group)
         .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
-    RULE.finding(group.subject(), message, plan)
-        .pairs(&group.pairs)
-        .suspecting(talks::suspects(evidence, group))
+    RULE.on_group(group, message, plan).suspecting(talks::suspects(evidence, group))
 }
 
 fn severity_of(evidence: &Evidence<'_>, pair: Pair) -> Severity {
@@ -149,7 +146,7 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
         ),
         None => "see wrong data behind right flags".to_owned(),
     };
-    let message = format!("Two running kernels of {} {what}", words::gpu(evidence.snapshot, gpu));
+    let message = format!("Two running kernels of {} {what}", evidence.name(gpu));
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
         .and(When::Now, [Step::Xid, Step::MemoryRows])
         .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);

@@ -4,11 +4,6 @@
 use super::load_judged::{Judged, judged};
 use super::prelude::*;
 use crate::changes::gpus_of;
-use model::cell::Measurement;
-use model::flow::Flow;
-use model::load::LoadFlow;
-use model::node::NodeId;
-use model::topology::{Link, LinkKind};
 use topology::load::{Leg, Ways, is_inside_switch};
 use topology::shares::Passage;
 
@@ -324,7 +319,6 @@ pub(super) fn finding(
     };
     let suspected = |place| suspect(Cause::OneOfLinks(place), [steps::Step::CheckOneLink]);
     let several = places().filter(|_| low.links.len() > 1);
-    let of_explained = low.together().percent_of(low.explained());
     // Without a place, the slow flows themselves say where to look.
     let flows = match about {
         Subject::Machine if low.links.is_empty() => low.flows.clone(),
@@ -338,7 +332,6 @@ pub(super) fn finding(
         .fact("together", low.together())
         .fact("alone", low.judged.best_alone(&low.flows).map(GbPerSecond))
         .fact("explained", low.explained())
-        .fact("of_explained", Fact::percent(of_explained))
         .suspecting(several.map(suspected).collect())
 }
 

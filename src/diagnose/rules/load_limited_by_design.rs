@@ -20,9 +20,6 @@
 use super::load;
 use super::load_judged::{self, Judged};
 use super::prelude::*;
-use model::flow::Flow;
-use model::node::NodeId;
-use model::topology::{Link, LinkKind};
 
 rule! {
     "load-limited-by-design", Info, All(judge);
@@ -113,9 +110,7 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
         .gpus(&shared.gpus)
         .fact("pattern", shared.pattern.clone())
         .fact("together", shared.together)
-        .fact("one_at_a_time", shared.alone)
-        .fact("links_alike", alike.len())
-        .fact("of_alone", Fact::percent(shared.percent()));
+        .fact("one_at_a_time", shared.alone);
     Some(found)
 }
 

@@ -22,8 +22,6 @@
 
 use super::prelude::*;
 use crate::models::{self, Local};
-use explain::scatter;
-use model::cell::Measurement;
 use model::measurement::LocalCopy;
 
 rule! {
@@ -73,12 +71,12 @@ fn of_model(
         .map(|(cell, rate)| {
             let message = format!(
                 "Copies within {} reach {rate} GB/s, {:.0}% less than the median of {} of its model ({middle} GB/s)",
-                words::gpu(evidence.snapshot, cell.gpu),
+                evidence.name(cell.gpu),
                 below(*rate, middle),
                 words::count(cells.len(), "GPU"),
             );
             let found = finding(evidence, message, &[cell.gpu], *rate, known);
-            found.fact("median", middle).fact("below_median", Fact::percent(below(*rate, middle)))
+            found.fact("median", middle)
         })
         .collect();
     let rest: Vec<_> =
@@ -88,7 +86,7 @@ fn of_model(
         let gpus: Vec<u32> = rest.iter().map(|(cell, _)| cell.gpu).collect();
         let message = format!(
             "Copies within {} reach {lowest} GB/s, {:.0}% less than healthy ones ({} GB/s); the model is {name}",
-            words::named(evidence.snapshot, &gpus),
+            evidence.named(&gpus),
             below(lowest, known.reached[0]),
             known.reached[0],
         );
@@ -118,7 +116,6 @@ fn finding(
     RULE.finding(Subject::of_gpus(gpus), message + paths, plan)
         .fact("lowest_achieved", lowest)
         .fact("known_of_model", known.map(|known| known.reached[0]))
-        .fact("known_from", known.map(|known| known.source))
         .gpus(gpus)
 }
 

@@ -44,7 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     });
     let message = format!(
         "MIG mode is on for {}, which excludes peer access{}",
-        words::named_or_all(snapshot, &indices),
+        evidence.named(&indices),
         if differ { "; it is off for others of the same model" } else { "" },
     );
     let off = Step::MigOff(all(&indices), Listed(indices.clone()));

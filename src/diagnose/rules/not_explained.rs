@@ -18,8 +18,6 @@
 
 use super::prelude::*;
 use explain::Figure;
-use model::cell::Measurement;
-use model::flow::Endpoint;
 
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
@@ -47,8 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         first,
     );
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, [Step::CheckIdle])
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, [Step::CheckIdle])
         .fact("figures_not_explained", Fact::Texts(std::iter::once(first).chain(names).collect()));
     Some(found)
 }

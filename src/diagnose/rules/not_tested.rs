@@ -31,8 +31,6 @@ use super::fabric_not_ready;
 use super::hours_gap;
 use super::prelude::*;
 use crate::coverage::{self, Coverage, coverage};
-use model::load::LoadPattern;
-use model::measurement::Probe;
 use model::snapshot::ComputeMode;
 
 /// Most reasons that the message spells out; the evidence has them all.
@@ -67,9 +65,7 @@ fn of_check(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     Some(
         RULE.finding(Subject::Machine, parts.join("; "), plan(evidence, measurements))
-            .fact("tested", coverage.tested)
             .fact("untested", coverage.untested)
-            .fact("unverified", coverage.unverified)
             // The message has all reasons if they are few.
             .fact(
                 "reasons",
@@ -99,7 +95,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
         None => fabric_not_ready::coming_up(evidence),
     };
     let of = |gpus: &[u32], what: &str| {
-        let names = words::named(evidence.snapshot, gpus);
+        let names = evidence.named(gpus);
         (!gpus.is_empty()).then(|| format!("{names}: {what}"))
     };
     let parts = [
@@ -120,8 +116,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
         plan = plan.otherwise([Step::Nothing(Fine::IfScheduled)]);
     }
     let gpus = words::unique(closed.into_iter().chain(coming));
-    (!parts.is_empty())
-        .then(|| RULE.finding(Subject::of_gpus(&gpus), parts.join("; "), plan).gpus(&gpus))
+    (!parts.is_empty()).then(|| RULE.on_gpus(&gpus, parts.join("; "), plan))
 }
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
@@ -203,7 +198,7 @@ fn skipped(evidence: &Evidence<'_>, coverage: &Coverage) -> Option<String> {
     let unusable: Vec<u32> = coverage::unusable(evidence.measured()).map(|(gpu, _)| gpu).collect();
     let closed = match unusable.as_slice() {
         [] => String::new(),
-        gpus => format!("{} not tested, ", words::named(evidence.snapshot, gpus)),
+        gpus => format!("{} not tested, ", evidence.named(gpus)),
     };
     let more = words::further("; and ", reasons.len().saturating_sub(SPELT_OUT), "other reason");
     Some(format!(

@@ -21,7 +21,6 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::host::HostWay;
 
 rule! {
     "numa-label-wrong", Warning, One(judge);
@@ -49,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let [of_stated, of_near] = worst.worst;
     let message = format!(
         "{} is listed on NUMA node {}, but its copies {} reach {} GB/s there and {} on node {}{}",
-        words::gpu(evidence.snapshot, worst.gpu),
+        evidence.name(worst.gpu),
         worst.stated,
         of_near.copy.direction,
         of_stated.rate,
@@ -69,10 +68,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         false => Step::UpdateBios,
     });
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, steps)
-        .gpus(&gpus)
-        .fact("stated_node", u64::from(worst.stated))
-        .fact("near_node", u64::from(worst.near))
+        .on_gpus(&gpus, message, steps)
         .fact("with_stated_node", of_stated.rate)
         .fact("with_near_node", of_near.rate);
     Some(found)

@@ -106,8 +106,7 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
     if harmful == 0 && judged && !slow {
         found.severity = Severity::Info;
-    } else if evidence.measured_seconds > 0.0 && crc_a_second >= MOST_CRC.of(evidence)
-    {
+    } else if evidence.measured_seconds > 0.0 && crc_a_second >= MOST_CRC.of(evidence) {
         found = found.at(Severity::Error).fact("crc_errors_per_second", Fact::figure(crc_a_second));
     }
     found.suspects = suspects;

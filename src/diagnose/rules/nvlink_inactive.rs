@@ -190,13 +190,12 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
         let bridges = [Step::BridgesFitted(all(&indices)), Step::Reseat(Part::Bridge)];
         ("their model are bridged", bridges.to_vec())
     };
-    let named = words::named(evidence.snapshot, &indices);
+    let named = evidence.named(&indices);
     let what = format!("All NVLinks of {named} are down; other GPUs of {others}");
-    RULE.finding(Subject::of_gpus(&indices), what, plan)
+    RULE.on_gpus(&indices, what, plan)
         .at(Severity::Warning)
         .fact("inactive_links", inactive_by_gpu(gpus))
         .fact("active_count_of_like_gpus", most)
-        .gpus(&indices)
 }
 
 /// Returns one finding on links of several GPUs that are down for one reason: all links of each, or the two ends of the
@@ -238,9 +237,8 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
 
 /// Returns the links that are down, with both ends.
 fn ends(evidence: &Evidence<'_>, place: &Subject, gpus: &[&Links<'_>]) -> String {
-    let named = |links: &&Links<'_>| {
-        nvlink_ends::named(&links.inactive, &words::gpu(evidence.snapshot, links.gpu.index))
-    };
+    let named =
+        |links: &&Links<'_>| nvlink_ends::named(&links.inactive, &evidence.name(links.gpu.index));
     match place {
         // The end that all links have in common comes first.
         Subject::Gpu { index } => {
@@ -328,7 +326,7 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
         Subject::Gpu { index },
         format!(
             "{} has no active NVLink; bridges connect the other GPUs of its model in pairs, and none is left for it",
-            words::gpu(evidence.snapshot, index)
+            evidence.name(index)
         ),
         [Step::Nothing(Fine::BridgesAreOfTwo)],
     )
@@ -338,7 +336,7 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
 
 fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {
     let index = links.gpu.index;
-    let gpu = words::gpu(evidence.snapshot, index);
+    let gpu = evidence.name(index);
     let lost: Vec<u8> =
         links.inactive.iter().filter(|link| !never.contains(link)).copied().collect();
     let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
@@ -366,18 +364,17 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
     };
     RULE.finding(subject, which + &compared, plan)
         .fact("inactive_links", link_numbers(&lost))
-        .fact("active_count", links.active.len())
         .fact("active_count_of_like_gpus", most)
 }
 
 /// Returns a finding on GPUs of a board in a virtual machine, none of whose links came up.
 fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices = nvlink_ends::indices(gpus);
-    RULE.finding(
-        Subject::of_gpus(&indices),
+    RULE.on_gpus(
+        &indices,
         format!(
             "No NVLink of {} is up in this virtual machine; {} ({model})",
-            words::all_or(evidence.snapshot, &indices),
+            evidence.named(&indices),
             match nvlink_missing::is_sxm(model) {
                 true => "their board connects them",
                 false => "this model comes with bridges",
@@ -388,7 +385,6 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
     )
     .at(Severity::Warning)
     .fact("inactive_links", inactive_by_gpu(gpus))
-    .gpus(&indices)
 }
 
 /// Returns one line for GPUs of a model if none has more active links than the others.
@@ -406,7 +402,6 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
             ),
             [Step::CompareOrdered, Step::Nothing(Fine::IfWired)],
         )
-        .fact("active_count", active)
         .fact("inactive_links", inactive_by_gpu(gpus))
         .at(Severity::Info)
 }

@@ -24,9 +24,7 @@
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing, over_time};
-use explain::scatter;
 use model::measurement::NvLinkCorrected;
-use model::snapshot::NvLinkRemote;
 
 rule! {
     "nvlink-margin-low", Warning, All(judge);
@@ -132,7 +130,7 @@ fn far_ends(evidence: &Evidence<'_>, gpu: u32, links: &[u8]) -> Option<Vec<Strin
                     let at = link.remote_pci.get()?;
                     let mut gpus = snapshot.gpus.iter();
                     let other = gpus.find(|other| other.pci.get() == Some(at))?;
-                    Some(words::gpu(snapshot, other.index))
+                    Some(evidence.name(other.index))
                 }
             }
         })
@@ -172,10 +170,8 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
         )
         .gpus(&[gpu])
         .fact("links", nvlink_ends::link_numbers(&links))
-        .fact("far_ends", far)
         .fact("most_symbols", most)
         .fact("codewords", codewords)
-        .fact("symbols_from", symbols)
         .fact("first_after", own.first.map(Fact::Seconds))
         .suspecting(suspects)
 }

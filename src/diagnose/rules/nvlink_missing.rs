@@ -27,7 +27,6 @@
 
 use super::nvlink_ends::Links;
 use super::prelude::*;
-use model::snapshot::{NvLink, NvLinkRemote};
 
 /// Names of parts that exist for SXM sockets only, without the manufacturer.
 const SXM_ONLY: [&str; 8] =
@@ -138,18 +137,15 @@ fn finding(
             .if_it_stays([Step::Service(Served::Board)])
     };
     let mut found = RULE
-        .finding(
-            Subject::of_gpus(&indices),
+        .on_gpus(
+            &indices,
             format!(
                 "No NVLink is listed for {}; the model is {model}, and {why}",
-                words::named(evidence.snapshot, &indices)
+                evidence.named(&indices)
             ),
             plan,
         )
-        .gpus(&indices)
-        .fact("model", model)
-        .fact("nvswitches_count", switches)
-        .fact("made_for_sxm", sxm);
+        .fact("model", model);
     if evidence.virtual_machine() {
         found.severity = Severity::Warning;
     }
@@ -209,7 +205,7 @@ fn of_fewer(
             Subject::Gpu { index: gpu.index },
             format!(
                 "{} has {} and no inactive one; {compared}",
-                words::gpu(evidence.snapshot, gpu.index),
+                evidence.name(gpu.index),
                 words::count(active, "active NVLink"),
             ),
             Plan::now([Step::LinkStatesOf(Listed(vec![gpu.index])), look, Step::PowerCycle])
@@ -317,7 +313,6 @@ mod tests {
         assert_eq!(findings(&machine, None), []);
         machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
-        assert_eq!(fact(&found, "nvswitches_count"), 1);
         assert!(found.message.contains("1 NVSwitch is on the PCI bus"), "{}", found.message);
         machine.nvswitches = vec![machine.nvswitches[0].clone(); 6];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);

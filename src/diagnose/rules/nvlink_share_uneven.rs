@@ -20,9 +20,7 @@
 use super::counted;
 use super::nvlink_missing;
 use super::prelude::*;
-use model::counted::{Counted, LinkShare};
-use model::snapshot::{NvLink, NvLinkRemote};
-use model::units::Bytes;
+use model::counted::LinkShare;
 
 rule! {
     "nvlink-share-uneven", Warning, All(judge);
@@ -62,7 +60,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         if least < 1.0 { "nothing".to_owned() } else { format!("{least:.0}% of an equal part") };
     let message = format!(
         "NVLink {numbers} of {} is up and carries {carries}, of {} that lead to the same place",
-        words::gpu(evidence.snapshot, gpu),
+        evidence.name(gpu),
         words::count(of, "link"),
     );
     let part = match nvlink_missing::may_have_bridge(evidence, gpu) {

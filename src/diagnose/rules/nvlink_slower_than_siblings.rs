@@ -21,8 +21,6 @@
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing};
-use explain::scatter;
-use model::cell::Measurement;
 use model::links::SingleLink;
 
 rule! {
@@ -193,7 +191,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, links: &[(u8, Vec<&Look<'_>>)]) -> 
     };
     let message = format!(
         "{} {}, towards {towards}",
-        nvlink_ends::named(&numbers, &words::gpu(evidence.snapshot, gpu)),
+        nvlink_ends::named(&numbers, &evidence.name(gpu)),
         oddness(&looks, numbers.len() > 1),
     );
     let subject = match numbers.as_slice() {

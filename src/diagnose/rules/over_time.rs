@@ -1,8 +1,7 @@
 //! Facts that the rules on hours under load have in common.
 
 use super::prelude::*;
-use explain::scatter;
-use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEvent, SoakPath, mean};
+use model::soak::{MinuteOfGpu, mean};
 
 /// Minutes at both ends that are compared.
 pub(super) const AT_ENDS: usize = 5;

@@ -25,8 +25,6 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::flow::HostMemory;
-use model::host::{Allocation, HostWay};
 
 rule! {
     "pageable-slower", Info, All(judge);
@@ -71,13 +69,11 @@ fn slower(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let message = format!(
         "Pageable memory gives {slow} GB/s between the host and {}, pinned memory {fast}; {times} times as much",
-        words::named_or_all(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
     );
     let least_of = |rates: Vec<f64>| rates.into_iter().reduce(f64::min).map(GbPerSecond);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, [Step::PinMemory])
-        .gpus(&gpus)
-        .fact("times", times)
+        .on_gpus(&gpus, message, [Step::PinMemory])
         .fact("lowest_pinned", least_of(pinned))
         .fact("lowest_pageable", least_of(pageable));
     Some(found)
@@ -123,8 +119,7 @@ fn pinned_anew(evidence: &Evidence<'_>) -> Option<Finding> {
         .gpus(&gpus)
         .fact("pinned_anew", worst.anew.rate)
         .fact("reused", worst.reused.rate)
-        .fact("pageable", worst.pageable)
-        .fact("page_locking", Fact::percent(100.0 - worst.percent()));
+        .fact("pageable", worst.pageable);
     Some(found)
 }
 

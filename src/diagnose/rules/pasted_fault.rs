@@ -49,7 +49,7 @@ fn finding(
         (None, None) => Subject::Machine,
     };
     let who = match (gpu, address) {
-        (Some(gpu), _) => words::gpu(evidence.snapshot, gpu.index),
+        (Some(gpu), _) => evidence.name(gpu.index),
         (None, Some(address)) => address.to_string(),
         (None, None) => "a device".to_owned(),
     };

@@ -19,8 +19,6 @@
 //! Linux, kernel parameters, `pcie_bus_perf`.
 
 use super::prelude::*;
-use model::units::Bytes;
-use topology::pcie;
 
 rule! {
     "payload-below-siblings", Info, All(judge);
@@ -95,7 +93,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
     let message = format!(
         "PCIe packets of {} carry {} bytes, {usual} on most others of the model; MaxPayload at {address} leaves at most \
          {:.0}% instead of {:.0}% of a link's rate for data",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         first.bytes,
         share(first.bytes),
         share(*usual),
@@ -105,8 +103,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         .gpus(&gpus)
         .fact("payload", size(first.bytes))
         .fact("usual_payload", size(*usual))
-        .fact("possible_payload", first.possible.map(size))
-        .fact("read_request", first.hop.max_read_request_bytes.get().map(size));
+        .fact("possible_payload", first.possible.map(size));
     Some(found)
 }
 

@@ -21,7 +21,6 @@
 
 use super::gpu_unreachable;
 use super::prelude::*;
-use model::node::NodeId;
 use model::snapshot::PciFunction;
 
 rule! {
@@ -60,7 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let own = snapshot.gpus.iter().find(|gpu| is_own(gpu));
         let subject = own.map(|gpu| Subject::Gpu { index: gpu.index });
         let names = match own {
-            Some(gpu) => words::gpu(snapshot, gpu.index),
+            Some(gpu) => evidence.name(gpu.index),
             None => {
                 let gpus: Vec<u32> =
                     words::unique(gpus.iter().filter(below).map(|(_, gpu)| gpu.index));
@@ -72,7 +71,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                     ([], []) => function.address.to_string(),
                     ([], cards) => format!("{} (above {})", function.address, cards.join(", ")),
                     (gpus, _) => {
-                        format!("{} (above {})", function.address, words::named(snapshot, gpus))
+                        format!("{} (above {})", function.address, evidence.named(gpus))
                     }
                 }
             }
@@ -99,9 +98,7 @@ fn finding(
     ];
     let minutes = evidence.snapshot.host.up_seconds.get().map(|up| up.max(60) as f64 / 60.0);
     let often = corrected as f64 >= CORRECTED.of(evidence)
-        && minutes.is_some_and(|minutes| {
-            corrected as f64 / minutes >= PER_MINUTE.of(evidence)
-        });
+        && minutes.is_some_and(|minutes| corrected as f64 / minutes >= PER_MINUTE.of(evidence));
     let severity = match () {
         () if fatal > 0 && pasted => Severity::Error,
         () if fatal > 0 || often || (other > 0 && pasted) => Severity::Warning,

@@ -26,9 +26,7 @@ use super::prelude::*;
 use super::shared;
 use crate::changes;
 use crate::external;
-use model::cell::Measurement;
 use model::snapshot::PcieErrors;
-use topology::pcie::Connection;
 
 rule! {
     "pcie-errors-rose", Warning, All(judge);
@@ -235,10 +233,9 @@ fn finding(
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {
     match (link.gpu, link.below) {
-        (Some(index), _) => (
-            Subject::Gpu { index },
-            format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)),
-        ),
+        (Some(index), _) => {
+            (Subject::Gpu { index }, format!("The PCIe link of {}", evidence.name(index)))
+        }
         (None, Some(address)) => (
             Subject::PcieLink { address },
             format!(

@@ -23,7 +23,6 @@ use super::prelude::*;
 use super::shared::{self, OfLink};
 use crate::external;
 use model::measurement::LinkState;
-use topology::pcie::{self, Connection, Shape};
 
 rule! {
     "pcie-link-changed", Error, All(judge);
@@ -65,8 +64,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
         _ => String::new(),
     };
     let words = format!("{} → {} while copies ran{effect}", state[0], state[1]);
-    let message =
-        format!("{}: PCIe link fell {words}", crate::words::gpu(evidence.snapshot, load.index));
+    let message = format!("{}: PCIe link fell {words}", evidence.name(load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE
         .finding(
@@ -81,8 +79,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
             .and(When::IfItMoves, [Step::Replace(Part::Gpu(gpu(load.index)))])
             .and(When::IfItStaysThere, [Step::Replace(Part::RiserCableOrBoard)]),
         )
-        .fact("states_in_turn", states)
-        .fact("replays_added", load.replays_added);
+        .fact("states_in_turn", states);
     found = links::with_slowed(found, &links::slow(evidence, &over));
     found.scope.own_links = true;
     let swap = || [Step::SwapTest(Part::Gpu(gpu(load.index)))];

@@ -27,10 +27,8 @@
 use super::prelude::*;
 use super::shared;
 use crate::external::{self, External};
-use crate::links::{self, one_place};
 use model::pcie::Narrow;
 use topology::belief::Known;
-use topology::pcie::{self, Connection, Shape};
 
 rule! {
     "pcie-narrow", Error, All(judge);
@@ -120,13 +118,8 @@ fn finding(
         )
         .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
-        .fact("generation", is.generation)
-        .fact("generation_possible", link.possible.generation)
         .fact("rate", rate_is.map(one_place))
         .fact("rate_possible", rate_could.map(one_place))
-        .fact("device_address", link.below)
-        .fact("port_address", link.port)
-        .fact("slot", link.slot.clone())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
     (found.scope.rate, found.scope.own_links) = (rate_is.map(one_place), link.gpu.is_some());
@@ -183,19 +176,14 @@ fn name(
         } else {
             "the GPU and its slot"
         };
-        return (
-            Subject::Gpu { index },
-            format!("{}: PCIe link", words::gpu(evidence.snapshot, index)),
-            ends,
-        );
+        return (Subject::Gpu { index }, format!("{}: PCIe link", evidence.name(index)), ends);
     }
     let address = |address: Option<_>| {
         address
             .map_or("the root".to_owned(), |address: model::units::PciAddress| address.to_string())
     };
     let (port, below) = (address(link.port), address(link.below));
-    let name =
-        format!("{}: the PCIe link {port} – {below} above", words::named(evidence.snapshot, gpus));
+    let name = format!("{}: the PCIe link {port} – {below} above", evidence.named(gpus));
     let subject = match (gpus, link.below) {
         ([index], _) => Subject::Gpu { index: *index },
         (_, Some(address)) => Subject::PcieLink { address },

@@ -21,11 +21,8 @@
 use super::host;
 use super::pcie_upstream_bottleneck;
 use super::prelude::*;
-use crate::links::one_place;
-use model::host::HostWay;
-use model::units::{Lanes, PcieLink};
+use model::units::PcieLink;
 use topology::capacity;
-use topology::pcie::{self, Connection};
 
 /// The end that is narrower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +90,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
 
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
-    let names = words::named(evidence.snapshot, gpus);
+    let names = evidence.named(gpus);
     let (what, plan) = match ceiling.narrow {
         NarrowEnd::Slot => (
             format!(

@@ -28,11 +28,7 @@
 use super::host;
 use super::prelude::*;
 use crate::expected_host;
-use crate::links::{self, one_place};
-use model::cell::Measurement;
-use model::host::HostWay;
 use model::topology::Topology;
-use topology::pcie::{self, Connection};
 
 /// PCI vendor ids.
 const INTEL: u16 = 0x8086;
@@ -180,7 +176,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
         gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
     let slow = explained(evidence, gpus, &links::slow(evidence, &over));
 
-    let names = words::named(evidence.snapshot, gpus);
+    let names = evidence.named(gpus);
     let mut message = match (
         place.chipset,
         place.link.and_then(|link| link.now.link()),

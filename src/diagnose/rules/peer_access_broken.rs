@@ -24,7 +24,6 @@
 use super::prelude::*;
 use super::remedy;
 use super::wrong_bytes::{self, Broken};
-use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
 rule! {
@@ -38,7 +37,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let gpus = gpus_of(&broken.pairs);
     let iommu = suspects::iommu_translates(evidence, &gpus);
-    let ports = suspects::redirecting_ports(evidence, &gpus);
     let group = Group { common: Common::Everything, pairs: broken.pairs.clone(), seen_back: false };
     let mut suspects = wrong_bytes::suspects(evidence, &group);
     // One GPU does not explain pairs that share no GPU.
@@ -68,11 +66,6 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         }
     };
     let what = if broken.corrupt { "does not arrive as it was sent" } else { "never arrives" };
-    let measurements = evidence.measured().peer.iter();
-    let of_pairs =
-        measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
-    let seen =
-        words::distinct(of_pairs.filter_map(|cell| cell.verification_detail.as_deref()).take(1));
     let find = if remedy::settings(evidence, &broken.pairs).is_empty() {
         vec![Step::UpdateBiosAndDriver, Step::CheckAlone(All(Vec::new()))]
     } else {
@@ -90,9 +83,6 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
                 .and(When::Afterwards, [Step::ComputeAgain(Results::WithPeerAccess)]),
         )
         .fact("pairs_checked", broken.checked)
-        .fact("seen_on_destination", seen)
-        .fact("iommu_translating", iommu)
-        .fact("ports_with_acs_redirect", ports)
         .pairs(&broken.pairs);
     found.suspects = suspects;
     found

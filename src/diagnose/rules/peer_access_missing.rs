@@ -31,8 +31,6 @@
 use super::peer_access;
 use super::prelude::*;
 use super::windows;
-use crate::cluster::{self, Common};
-use model::snapshot::{NvLink, NvLinkRemote};
 
 rule! {
     "peer-access-missing", Error, All(judge);
@@ -59,14 +57,14 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let connected =
         group.pairs.iter().all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
     let place = match (&group.common, group.pairs.as_slice()) {
-        _ if connected => group.place(evidence.snapshot) + ", although active NVLinks connect them",
+        _ if connected => group.place(evidence) + ", although active NVLinks connect them",
         (Common::OnePair, [pair]) => format!(
             "from {} to {}, while similar pairs, or the other direction, have it",
-            words::gpu(evidence.snapshot, pair.source),
-            words::gpu(evidence.snapshot, pair.destination)
+            evidence.name(pair.source),
+            evidence.name(pair.destination)
         ),
-        (Common::OnePair, _) => group.place(evidence.snapshot) + ", while similar pairs have it",
-        _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
+        (Common::OnePair, _) => group.place(evidence) + ", while similar pairs have it",
+        _ => group.place(evidence) + ", while other GPUs of this machine have it",
     };
     let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
     let patched = peer_access::patched(evidence, &any) && !connected;
@@ -107,7 +105,7 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
         "Peer access {} fails with a driver error{}",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         small.as_ref().map(windows::Small::says).unwrap_or_default()
     );
     let plan = Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain])
@@ -123,10 +121,10 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
 fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => {
-            let [from, to] = pair.gpus().map(|gpu| words::gpu(evidence.snapshot, gpu));
+            let [from, to] = pair.gpus().map(|gpu| evidence.name(gpu));
             format!("from {from} to {to}")
         }
-        _ => group.place(evidence.snapshot),
+        _ => group.place(evidence),
     };
     let over_pcie = evidence.any_over_pcie(&group.pairs);
     let look = match over_pcie {

@@ -47,7 +47,7 @@ pub(super) fn shown_by<'a>(evidence: &Evidence<'a>, explained: &Explained<'a>) -
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>) -> Finding {
     let group = &explained.group;
-    let place = group.place(evidence.snapshot);
+    let place = group.place(evidence);
     let counters = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus)
         .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
@@ -60,8 +60,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>)
     let found = RULE
         .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
-        .fact("other_direction", worst.healthy)
-        .fact("below_other_direction", Fact::percent(worst.below_percent()));
+        .fact("other_direction", worst.healthy);
     let suspects = suspects::of_slow_copies(evidence, &group.pairs);
     explained.mark(found).suspecting(suspects)
 }

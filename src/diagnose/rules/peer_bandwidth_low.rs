@@ -31,8 +31,6 @@
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{remedy, unread_traffic};
-use crate::cluster::{self, Common};
-use model::node::NodeId;
 
 rule! {
     "peer-bandwidth-low", Error, All(judge);
@@ -50,17 +48,12 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let expected = evidence.expected(worst.cell)?;
     // For a group, the narrowest hop of one of its pairs would mislead. Of two directions the first is used: which one
     // is slower may depend on a digit that a saved report lacks.
-    let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
-    let route = alone.and_then(|pair| evidence.topology.route(*pair));
-    let bottleneck = route.and_then(|route| route.bottleneck.clone());
-    let percent = worst.achieved.percent_of(expected.gbps);
     let message = format!(
         "Copies {} reach {}",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         words::of_healthy(worst.achieved, expected.gbps, expected.floor_gbps()),
     );
     let plan = plan(evidence, group);
-    let busy = suspects::busy(evidence, &group.pairs);
     let other_way = match (&group.common, group.pairs.as_slice()) {
         (Common::OnePair, [pair]) => {
             evidence.reference_of(Path::Direct, pair.reversed()).and_then(|cell| cell.achieved_gbps)
@@ -71,19 +64,10 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
         .fact("expected", expected.gbps)
-        .fact("theoretical", worst.cell.theoretical_gbps)
-        .fact("percent_of_expected", Fact::figure(percent))
         .fact("floor", expected.floor_gbps())
-        .fact("expected_from", expected.class.source)
-        .fact("bottleneck", bottleneck)
-        .fact("other_direction", other_way)
-        .fact("spread", worst.cell.spread_percent.map(Fact::percent));
+        .fact("other_direction", other_way);
     found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
     found.suspects = suspects::of_slow_group(evidence, group);
-    if !busy.is_empty() {
-        found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
-        found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));
-    }
     Some(found)
 }
 

@@ -23,7 +23,6 @@
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{peer_bandwidth_asymmetric, remedy, unread_traffic};
-use crate::cluster::Common;
 
 rule! {
     "peer-bandwidth-outlier", Warning, All(judge);
@@ -65,7 +64,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let counters = remedy::counters(evidence, &group.pairs);
     let message = format!(
         "Copies {} reach {} GB/s, {:.0}% less than the {} of pairs connected alike",
-        group.place(evidence.snapshot),
+        group.place(evidence),
         worst.achieved,
         worst.below_percent(),
         worst.healthy,
@@ -78,8 +77,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let found = RULE
         .finding(group.subject(), message, plan)
         .fact("lowest_achieved", worst.achieved)
-        .fact("usual", worst.healthy)
-        .fact("below_usual", Fact::percent(worst.below_percent()));
+        .fact("usual", worst.healthy);
     let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
     Some(found.suspecting(suspects::of_slow_group(evidence, group)))
 }

@@ -33,7 +33,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let gpus: Vec<u32> = suspects::gpus_of(&pairs).into_iter().collect();
-    let processes = words::processes(evidence.snapshot, &gpus);
+    let processes = evidence.processes(&gpus);
     let who = match processes.len() {
         0 => "programs that NVML does not list (in another container, for example)".to_owned(),
         _ => processes.join(", "),

@@ -18,7 +18,6 @@
 
 use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
-use crate::cluster::Group;
 
 rule! {
     "peer-copy-hung", Error, All(judge);

@@ -7,11 +7,7 @@ use super::bandwidth;
 use super::prelude::*;
 use super::unread_traffic;
 use crate::changes::gpus_of;
-use crate::cluster::{Common, Group};
 use explain::{Figure, Part as Changed};
-use model::cell::Measurement;
-use model::node::NodeId;
-use model::placement::Placement;
 
 /// The figures that one rule judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,7 +33,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         Some(start) => format!("; the driver took {start:.1} s to start"),
         None => "; the first program after a pause waits for the driver to start".to_owned(),
     };
-    let gpus = words::all_or(evidence.snapshot, &off);
+    let gpus = evidence.named(&off);
     let message = format!("Persistence mode is off on {gpus}{effect}");
     let found = RULE
         .finding(Subject::Machine, message, [Step::Persistence])

@@ -23,7 +23,6 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::host::HostWay;
 
 rule! {
     "pinned-slower-than-pageable", Warning, One(judge);
@@ -62,11 +61,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let own = suspects::pass_through(evidence, &gpus, Ask::HugePages);
     let plan = Plan::now([Step::CheckFull(Full::EveryNode)]).and(When::Now, own);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, plan)
         .fact("pinned", pinned.rate)
-        .fact("pageable", pageable.rate)
-        .fact("below_pageable", Fact::percent(depth(worst)));
+        .fact("pageable", pageable.rate);
     Some(found.suspecting(host::suspects(evidence, &gpus)))
 }
 

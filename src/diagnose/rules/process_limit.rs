@@ -21,7 +21,6 @@
 //! for contexts.
 
 use super::prelude::*;
-use model::reading::Unknown;
 
 rule! {
     "process-limit", Warning, One(judge), for_gaps;

@@ -28,7 +28,6 @@
 use super::over_time::{self, Ends, Fallen, OfPlace, Since};
 use super::over_time_check;
 use super::prelude::*;
-use model::soak::Soak;
 
 rule! {
     "rate-fell-over-time", Warning, All(judge);
@@ -100,7 +99,7 @@ fn with_clocks(
         none if none.is_empty() => none,
         more => more + ": the cause lies outside the GPUs",
     };
-    let (gpu, path) = (words::gpu(evidence.snapshot, held.gpu), held.fallen.path.name());
+    let (gpu, path) = (evidence.name(held.gpu), held.fallen.path.name());
     let [clock, rate] = [held.clock, held.fallen.rate].map(Ends::lost_percent);
     let message = match held.fallen.since {
         Since::Start => {
@@ -134,7 +133,6 @@ fn with_rates(found: Finding, worst: &Fallen<'_>) -> Finding {
     found
         .fact("at_first", Fact::Rate(GbPerSecond(worst.rate.first)))
         .fact("at_last", Fact::Rate(GbPerSecond(worst.rate.last)))
-        .fact("rate_lost", Fact::Percent(worst.rate.lost_percent()))
 }
 
 /// Returns the finding on flows that fell at constant clocks.

@@ -3,7 +3,6 @@
 
 use super::peer_access;
 use super::prelude::*;
-use crate::cluster::{Common, Group};
 
 /// Returns the steps for these pairs. `find` leads to the cause once settings are ruled out.
 pub(super) fn plan(evidence: &Evidence<'_>, group: &Group, find: Vec<Step>) -> Plan {

@@ -38,11 +38,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let (group, worst) = (&explained.group, explained.worst()?);
     let is_shared = matches!(group.common, cluster::Common::Link(_));
-    let place = group.place(evidence.snapshot);
+    let place = group.place(evidence);
     let mut suspects = suspected(evidence, group);
     let found = if explained.is_low(evidence) {
         let expected = evidence.expected(worst.cell)?;
-        let (percent, floor) = (worst.achieved.percent_of(expected.gbps), expected.floor_gbps());
+        let floor = expected.floor_gbps();
         let message = format!(
             "Copies {place} through the host's memory reach {}",
             words::of_healthy(worst.achieved, expected.gbps, floor),
@@ -50,9 +50,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         RULE.finding(group.subject(), message, too_slow_plan(evidence, group))
             .fact("lowest_achieved", worst.achieved)
             .fact("expected", expected.gbps)
-            .fact("percent_of_expected", Fact::figure(percent))
             .fact("floor", floor)
-            .fact("expected_from", expected.class.source)
     } else {
         let below = worst.below_percent();
         let margin = BELOW.of(evidence);
@@ -77,7 +75,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         RULE.finding(group.subject(), message, plan)
             .fact("lowest_achieved", worst.achieved)
             .fact("usual", worst.healthy)
-            .fact("below_usual", Fact::percent(below))
     };
     Some(explained.mark(found).suspecting(suspects))
 }

@@ -2,8 +2,6 @@
 
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
-use crate::cluster::Group;
-use model::live::LiveTalk;
 
 /// Returns true for kernels of one GPU.
 pub(super) fn is_within(talk: &LiveTalk) -> bool {

@@ -20,8 +20,6 @@
 
 use super::counted::{self, Direction};
 use super::prelude::*;
-use model::counted::Counted;
-use model::units::Bytes;
 
 rule! {
     "traffic-over-pcie", Error, One(judge);
@@ -39,7 +37,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let (seen, direction) = worst?;
     let message = format!(
         "{} {} {} over PCIe although NVLink is up; its NVLinks counted {:.0}%, its PCIe link {} or more",
-        words::gpu(evidence.snapshot, seen.gpu),
+        evidence.name(seen.gpu),
         direction.word,
         Bytes(direction.known),
         share(direction),
@@ -57,8 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         plan.insert(2, Step::MigMode);
     }
     Some(
-        RULE.finding(Subject::of_gpus(&gpus), message, plan)
-            .gpus(&gpus)
+        RULE.on_gpus(&gpus, message, plan)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
             .fact("over_nvlink", Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())))
             .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())))

@@ -26,7 +26,7 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low, remedy};
-use crate::kind::{DecidedBy, Kind};
+use crate::kind::DecidedBy;
 
 rule! {
     "unstable-measurement", Warning, All(judge);
@@ -86,17 +86,15 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let more = words::further(" and ", more, "other way");
     let message = format!(
         "Samples of copies between the host and {} spread by {:.0}% of their median; {}{more}",
-        words::named_or_all(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         worst.spread,
         worst.kind,
     );
     let plan = Plan::now([Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)])
         .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
     let finding = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
+        .on_gpus(&gpus, message, plan)
         .fact("spread", Fact::percent(worst.spread))
-        .fact("usual", Fact::percent(worst.usual))
-        .gpus(&gpus)
         .at_if(evidence.virtual_machine(), Severity::Info);
     Some(finding.suspecting(host::suspects(evidence, &gpus)))
 }
@@ -181,12 +179,10 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             && suspects::busy(evidence, &group.pairs).is_empty();
         let counters = remedy::counters(evidence, &group.pairs);
         let mut found = RULE
-            .finding(
-                group.subject(),
-                format!(
+            .on_group(group, format!(
                     "Some copies {} stall: rows of the same copy spread by {worst:.0}% of their median{ways}; the rates of \
                      these pairs are those of rows without such a copy",
-                    group.place(evidence.snapshot)
+                    group.place(evidence)
                 ),
                 Plan::now([Step::CheckIdle]).if_it_stays([
                     Step::Retraining,
@@ -195,9 +191,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
                 ]),
             )
             .at(if alone { Severity::Error } else { Severity::Warning })
-            .fact("spread", Fact::percent(worst))
-            .fact("usual", Fact::percent(DIRECT.of(evidence)))
-            .pairs(&group.pairs);
+            .fact("spread", Fact::percent(worst));
         if slow_rows > 0 {
             found = found.fact("slow_rows", slow_rows);
         }
@@ -215,10 +209,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(of_host(evidence));
     low.extend(stalling);
     let scattering = scattering(evidence);
-    for (path, most) in [
-        (Path::Direct, DIRECT.of(evidence)),
-        (Path::Staged, STAGED.of(evidence)),
-    ] {
+    for (path, most) in [(Path::Direct, DIRECT.of(evidence)), (Path::Staged, STAGED.of(evidence))] {
         let cells = bandwidth::sound(evidence, path);
         let enough = |pair| path == Path::Staged || !low.contains(pair);
         let seen: Vec<_> = cells
@@ -241,7 +232,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let groups = evidence.groups(&bad, &seen);
         // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
-            [group] => (group.subject(), group.place(evidence.snapshot)),
+            [group] => (group.subject(), group.place(evidence)),
             _ => (Subject::Machine, format!("of {} of {} pairs", bad.len(), seen.len())),
         };
         let mut found = RULE
@@ -251,7 +242,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                 [Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)],
             )
             .fact("spread", Fact::percent(worst))
-            .fact("usual", Fact::percent(most))
             .pairs(&bad)
             .at_if(path == Path::Staged && evidence.virtual_machine(), Severity::Info);
         found.suspects = suspects::of_slow_copies(evidence, &bad);

@@ -7,7 +7,6 @@ use crate::facts::{self, Change, NAME};
 use crate::figures::{Compared, Ends};
 use crate::kind::DecidedBy;
 use model::machine_facts::{Component, PEER_ACCESS, in_words};
-use model::measurement::Probe;
 use model::rounding;
 
 /// The origin of the values that figures are compared with.
@@ -38,7 +37,7 @@ pub(super) fn facts(
         let parts: Vec<Component> = changes.iter().map(|change| change.part).collect();
         let (gpus, pairs) = facts::gpus_and_pairs(&parts);
         let (subject, place, last) = match pairs.len() {
-            0 => (Subject::of_gpus(&gpus), words::named(evidence.snapshot, &gpus), None),
+            0 => (Subject::of_gpus(&gpus), evidence.named(&gpus), None),
             count => {
                 let place = words::count(count, "pair");
                 (Subject::of_pairs(&pairs), place, Some(words::pairs(&pairs)))
@@ -111,9 +110,9 @@ fn finding(
         true => rounding::short(value),
         false => GbPerSecond(value).to_string(),
     });
-    let named = || words::named_or_all(evidence.snapshot, gpus);
+    let named = || evidence.named(gpus);
     let figures = match group {
-        Some(group) => format!("Copies {}", group.place(evidence.snapshot)),
+        Some(group) => format!("Copies {}", group.place(evidence)),
         None if kind.is_of_host() && is_time => format!("The host's calls for {}", named()),
         None if kind.is_of_host() => format!("Copies between the host and {}", named()),
         None => format!("{} of {ends}", kind.probe),

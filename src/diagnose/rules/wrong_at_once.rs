@@ -3,8 +3,6 @@
 use super::prelude::*;
 use super::wrong_bytes::Wrong;
 use super::{broken_off, load, load_steps, remedy};
-use model::flow::Flow;
-use model::load::{LoadFlow, LoadPattern};
 
 /// Returns the findings on several copies at the same time, each of which arrives intact alone.
 pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -71,7 +69,7 @@ fn of_flows(
         .finding(subject, message, steps_of(evidence, &flows))
         .fact("beside", broken_off::named_or_pairs(&beside))
         .fact("pattern", first.name());
-    Some(found.fact("patterns", patterns.len()))
+    Some(found)
 }
 
 /// Returns the finding on patterns with wrong bytes of which the report does not name the flow.
@@ -94,7 +92,7 @@ fn of_unknown_flows(
         .gpus(&gpus_of(first.flows.iter()))
         .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
         .fact("pattern", first.name());
-    Some(found.fact("patterns", wrong.len()))
+    Some(found)
 }
 
 fn steps_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {

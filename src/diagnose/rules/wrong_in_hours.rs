@@ -2,7 +2,6 @@
 
 use super::over_time::{self, OfPlace};
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
 /// A path whose bytes were wrong.
 struct WrongPath<'a> {

@@ -29,8 +29,7 @@
 
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
-use model::snapshot::{Xid, XidCause};
-use model::soak::{EventKind, SoakEvent};
+use model::snapshot::XidCause;
 
 rule! {
     "xid-reported", Warning, All(judge);
@@ -114,9 +113,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
                 };
                 (subject.clone(), format!("{what} at {address}"))
             }
-            _ if gpus.len() == places.len() => {
-                (Subject::of_gpus(&gpus), words::named(snapshot, &gpus))
-            }
+            _ if gpus.len() == places.len() => (Subject::of_gpus(&gpus), evidence.named(&gpus)),
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
         let said: Vec<String> = match places.len() {
@@ -208,7 +205,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
             .collect();
         let codes: Vec<u32> = times.into_keys().collect();
         (!codes.is_empty()).then(|| {
-            let name = words::gpu(evidence.snapshot, gpu);
+            let name = evidence.name(gpu);
             finding(
                 evidence,
                 Subject::Gpu { index: gpu },
