@@ -187,7 +187,7 @@ mod tests {
         };
         let other = |index, severity| on(index, severity, Plan::now([Advice::CheckAgain]));
         for nothing in [other(3, Severity::Error), other(2, Severity::Info)] {
-            assert_eq!(after(nothing), "Check again with the machine idle");
+            assert_eq!(after(nothing), "Check again with the machine and its host idle");
         }
         let said = after(other(2, Severity::Warning));
         assert!(said.starts_with("See the other findings on GPU 2"), "{said}");

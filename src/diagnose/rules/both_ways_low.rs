@@ -65,7 +65,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     );
     let mut find = remedy::settings(evidence, &group.pairs);
     if evidence.any_over_nvlink(&group.pairs) {
-        find.push(Step::LinkErrorsBothWays);
+        find.push(Step::LinkErrors);
     }
     find.push(Step::Swap(Part::Gpu(OneOf(group.gpus()))));
     let plan = Plan::check_without(Work::OnGpus).if_it_stays(find);

@@ -95,10 +95,6 @@ pub(super) fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
 /// Returns the steps: read the log, run the same again, and then look at the parts.
 pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
     let flows: Vec<Flow> = all.iter().flat_map(|broken| broken.flows.iter().copied()).collect();
-    let again = match all.iter().any(|broken| broken.in_company()) {
-        true => Step::CheckOftenAndSerial,
-        false => Step::CheckOften,
-    };
     let gpus = gpus(all);
     let parts = match evidence.virtual_machine() {
         true => vec![Step::AskHost(Ask::Time)],
@@ -110,7 +106,7 @@ pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
         ],
     };
     let errors = load_steps::errors_of(evidence, &flows);
-    Plan::now([Step::Xid, errors, again]).if_it_stays(parts)
+    Plan::now([Step::Xid, errors, Step::CheckOften]).if_it_stays(parts)
 }
 
 /// Returns the possible causes.
@@ -121,7 +117,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspe
     }
     let joints = Part::GpusAndJoints(steps::all(&gpus(all)));
     let test = [Step::Reseat(joints), Step::CheckAgain, Step::CheckSubsets];
-    let contact = suspect(Cause::BadContact, test);
+    let contact = suspect(Cause::Contacts, test);
     let test = [Step::LowerPower, Step::CheckAgain, Step::Bmc];
     let power = suspect(Cause::Power, test);
     match all.iter().any(|broken| broken.in_company()) {

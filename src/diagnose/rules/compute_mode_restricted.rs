@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let mode = Step::DefaultComputeMode(all(gpus), Listed(gpus.to_vec()));
         let plan = match by_mps && severity == Severity::Info {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
-            false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
+            false => Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([mode]),
         };
         let message = format!("{}: {what}", evidence.named(gpus));
         let found = RULE.finding(Subject::of_gpus(gpus), message, plan);

@@ -60,9 +60,9 @@ fn finding(
         words::count(reported, "copy engine"),
     );
     let plan = Plan::now([
-        Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+        Step::LookForVariables,
         Step::Stop(Work::Tools),
-        Step::VgpuOrMig,
+        Step::MigMode,
         Step::CheckAgain,
     ])
     .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);

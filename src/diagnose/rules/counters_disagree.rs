@@ -74,7 +74,7 @@ fn finding(
     let (what, plan) = match odd {
         Odd::More => (
             "more than was copied; they count something else than data, or another program copied as much everywhere",
-            Plan::now([Step::NoOtherProgram, Step::UpdateDriver, Step::CheckAgain]),
+            Plan::now([Step::Stop(Work::OnGpus), Step::UpdateDriver, Step::CheckAgain]),
         ),
         Odd::Unknown => (
             "less than was copied; whether PCIe carried the rest cannot be told from its counter",

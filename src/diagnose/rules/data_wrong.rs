@@ -90,7 +90,7 @@ fn of_links(evidence: &Evidence<'_>) -> Vec<Finding> {
             },
         );
         let plan = Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::CheckAgain])
-            .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+            .and(When::Afterwards, [Step::ComputeAgain]);
         let mut found = RULE.finding(Subject::Pair(pairs[0]), message, plan).pairs(&pairs);
         found.suspects = vec![own];
         found
@@ -119,7 +119,7 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
         words::after("; ", Some(seen)),
     );
     let plan = remedy::plan(evidence, group, find(evidence, group, one_engine))
-        .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+        .and(When::Afterwards, [Step::ComputeAgain]);
     let mut found = wrong
         .facts(RULE.finding(group.subject(), message, plan))
         .fact("copies", how)

@@ -83,7 +83,6 @@ fn from_nvml(evidence: &Evidence<'_>) -> Option<Finding> {
 
 fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
-    let minors: Vec<_> = open.iter().filter_map(|function| function.minor.get()).collect();
     let container = match &snapshot.host.container {
         Reading::Known(true) => "this process runs in a container".to_owned(),
         Reading::Known(false) => "nothing shows that this process runs in a container".to_owned(),
@@ -102,17 +101,13 @@ fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
         words::count(addresses.len(), "GPU"),
         words::addresses(&addresses),
     );
-    RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
+    RULE.finding(Subject::Machine, message, plan(&addresses))
         .fact("addresses", addresses)
         .at(Severity::Warning)
 }
 
-fn plan(addresses: &[PciAddress], minors: &[u32]) -> Plan {
-    let file = match minors.first() {
-        Some(minor) => Step::DeviceFileOf(*minor),
-        None => Step::DeviceFile,
-    };
-    Plan::now([file, Step::DriverLogOf(At(addresses.to_vec()))])
+fn plan(addresses: &[PciAddress]) -> Plan {
+    Plan::now([Step::DeviceFile, Step::DriverLogOf(At(addresses.to_vec()))])
         .otherwise([Step::Nothing(Fine::IfHidden), Step::CheckOnHost])
 }
 
@@ -180,7 +175,7 @@ mod tests {
         {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);
+        assert!(found.next_step.contains("nvidia-modprobe -c"), "{}", found.next_step);
         machine.unlisted_gpus[0].device_file = Reading::failed("I/O error");
         machine.host.container = Reading::Known(true);
         let found = only(&findings(&machine, None), "devices-hidden", Severity::Warning);

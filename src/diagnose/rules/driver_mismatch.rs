@@ -47,8 +47,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::Machine,
             format!("The loaded kernel module{loaded} and the NVIDIA libraries{others} differ{refused_it}"),
-            Plan::now([Step::RebootOrReload, Step::CheckAgain])
-                .if_it_stays([Step::Dkms, Step::ContainerLibraries]),
+            Plan::now([Step::Reboot, Step::CheckAgain])
+                .if_it_stays([Step::Dkms, Step::Container]),
         )
         .fact("kernel_module_version", module)
         .fact("driver_version", driver),

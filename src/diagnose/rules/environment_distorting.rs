@@ -29,7 +29,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let variables: Facts = removed.iter().filter_map(|one| one.split_once('=')).collect();
     let count = words::count(removed.len(), "variable");
     let message = format!("Measured without {count} of the environment; {}", removed.join(", "));
-    let steps = [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers];
+    let steps = [Step::Nothing(Fine::Always), Step::UnsetForOthers];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!removed.is_empty()).then(|| found.fact("removed", variables))
 }

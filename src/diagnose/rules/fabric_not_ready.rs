@@ -91,7 +91,7 @@ fn finding(
         }
         here => {
             let plan = match here {
-                None => Plan::now([Step::FabricManagerHere, Step::AskHost(Ask::Fabric), again]),
+                None => Plan::now([Step::FabricManager, Step::AskHost(Ask::Fabric), again]),
                 _ => Plan::now([Step::FabricManager, Step::RestartFabricManager, again])
                     .if_it_stays([Step::SwitchLog, Step::PowerCycle]),
             };
@@ -101,7 +101,7 @@ fn finding(
     };
     let plan = match carries.is_empty() || of_a_tray(evidence.snapshot) {
         true => plan,
-        false => Plan::now([Step::Nothing(Fine::NowFast)])
+        false => Plan::now([Step::Nothing(Fine::Always)])
             .and(When::Afterwards, [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain]),
     };
     RULE.finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), plan)
@@ -174,7 +174,7 @@ fn by_itself(gpus: &[u32]) -> Finding {
         "{}: no NVLink up, no fabric registered; as on a tray that runs without the switches of its rack",
         words::gpus(gpus)
     );
-    let plan = Plan::now([Step::Nothing(Fine::IfTrayAlone)]).otherwise([Step::FabricTrays]);
+    let plan = Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::FabricTrays]);
     RULE.finding(Subject::of_gpus(gpus), message, plan)
         .at(Severity::Info)
         // No scope: this is how the tray is built, and no cause of anything.
@@ -207,7 +207,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         if clusters.len() > 1 { " of different clusters" } else { "" },
         parts.join("; ")
     );
-    let plan = Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]);
+    let plan = Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::Partitions]);
     let found = RULE.finding(Subject::Machine, message, plan).gpus(&apart);
     Some(found.at(Severity::Warning))
 }
@@ -288,7 +288,7 @@ fn leads_nowhere_else(gpu: &Gpu) -> bool {
 fn of_all() -> Vec<Suspect> {
     vec![
         suspect(Cause::FabricManagerDown, [Step::FabricManager]),
-        suspect(Cause::FabricVersion, [Step::FabricVersions]),
+        suspect(Cause::FabricVersion, [Step::FabricManager]),
         suspect(Cause::NvSwitchMissing, [Step::SwitchLog]),
     ]
 }
@@ -297,14 +297,14 @@ fn of_all() -> Vec<Suspect> {
 fn of_tray() -> Vec<Suspect> {
     vec![
         suspect(Cause::FabricOfTray, [Step::FabricTrays]),
-        suspect(Cause::TrayCable, [Step::OtherTrays]),
+        suspect(Cause::TrayCable, [Step::FabricTrays]),
     ]
 }
 
 fn of_host() -> Vec<Suspect> {
     vec![
         suspect(Cause::FabricOfHost, [Step::AskHost(Ask::FabricLog)]),
-        suspect(Cause::FabricVersionThere, [Step::FabricVersionThere]),
+        suspect(Cause::FabricVersion, [Step::FabricManager]),
     ]
 }
 

@@ -62,7 +62,7 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let others_gpus = evidence.snapshot.gpus_with(|gpu| !gpus.contains(&gpu.index));
     let alone = undisturbed(others_gpus, &set_aside);
-    let plan = Plan::now([Step::EndProgram, Step::CheckAgain]);
+    let plan = Plan::now([Step::EndProgramOn(all(&gpus)), Step::CheckAgain]);
     let (rest, plan) = match alone.len() {
         0 | 1 => ("", plan),
         _ => ("; the other pairs were judged", plan.otherwise([Step::CheckOthers(Listed(alone))])),
@@ -105,7 +105,7 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
         words::gpus(&gpus),
         words::count(pairs.len(), "pair"),
     );
-    let steps = [Step::EndProgram, Step::UnreadLog, Step::CheckAgain];
+    let steps = [Step::EndProgramOn(all(&gpus)), Step::DriverLog, Step::CheckAgain];
     let found = RULE.finding(Subject::of_gpus(&gpus), message, steps).fact("processes", processes);
     Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))
 }

@@ -179,7 +179,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let swap = || [Step::SwapTest(Part::Gpu(no_gpu()))];
     let suspects = [
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(Cause::SlotOrPower, swap(), Sign::FaultStays),
+        suspect_if(Cause::OwnWay, swap(), Sign::FaultStays),
         suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
     ];
     let suspects = suspects.into_iter().filter(|_| driver == Some(&BoundDriver::Nvidia));
@@ -227,7 +227,7 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
         ),
         Why::Console | Why::Open | Why::Missing => (
             "not listed: for a display (class 0300), of another model and without NVIDIA's driver",
-            Plan::now([Step::Nothing(Fine::IfConsole)]),
+            Plan::now([Step::Nothing(Fine::Always)]),
         ),
     };
     RULE.finding(Subject::Machine, format!("{number} {what}; {at}"), plan)

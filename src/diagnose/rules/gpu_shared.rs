@@ -48,9 +48,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     pids.sort_unstable();
     pids.dedup();
     let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
-    let end = [Step::Stop(Work::Listed), Step::CheckAgain];
+    let end = [Step::Stop(Work::OnGpus), Step::CheckAgain];
     let (effect, plan) = match slow.is_empty() {
-        true => ("", Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end)),
+        true => ("", Plan::now([Step::Nothing(Fine::Always)]).otherwise(end)),
         false => ("; copies with them were slower than expected", Plan::now(end)),
     };
     let who = match pids.len() {

@@ -103,7 +103,7 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));
     let plan = match (hot, gpus.as_slice()) {
-        (true, _) => Plan::now([Step::Cooling, Step::CheckCool]),
+        (true, _) => Plan::now([Step::Cooling, Step::CheckAgain]),
         (false, [gpu]) => {
             let cables = Step::PowerCables(steps::gpu(*gpu));
             Plan::now([Step::PowerSupply, cables, Step::CheckAgain])

@@ -57,7 +57,7 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
         Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::SharedParts)])
     } else {
         let shared = Step::WhatIsShared(SharedParts::AbovePort);
-        Plan::now([Step::XidOrAer, shared, Step::PowerCycle])
+        Plan::now([Step::Xid, Step::AerLog, shared, Step::PowerCycle])
             .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
     let names = shared::names(evidence, gpus);

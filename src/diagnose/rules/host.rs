@@ -252,7 +252,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     let busy = suspects::busy_among(evidence, gpus);
     let mut found = Vec::new();
     if let Some(tasks) = busy_tasks(evidence) {
-        let test = [Step::Stop(Work::OnMachineAndHost), Step::CheckHostIdle];
+        let test = [Step::Stop(Work::OnMachine), Step::CheckIdle];
         found.push(suspect(Cause::HostTasks(tasks), test));
     }
     if !busy.is_empty() {
@@ -261,7 +261,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     if evidence.virtual_machine() {
         found.push(suspect(Cause::GuestMemory, [Step::AskHost(Ask::NumaNodes)]));
     } else if has_several_nodes(evidence) {
-        let test = [Step::CheckFull(Full::EveryNode), Step::CheckEachNode];
+        let test = [Step::CheckFull, Step::CheckEachNode];
         found.push(suspect(Cause::OtherNode, test));
     }
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {
@@ -278,7 +278,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     if evidence.virtual_machine() || gpus.iter().all(serves_others) {
         return found;
     }
-    let test = [Step::MemoryModules, Step::CheckHostIdle];
+    let test = [Step::MemoryModules, Step::CheckIdle];
     found.push(suspect(Cause::FewChannels, test));
     found
 }

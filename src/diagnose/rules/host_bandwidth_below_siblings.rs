@@ -92,7 +92,7 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
             rated.rate,
             rated.below_percent(usual),
         );
-        let plan = Plan::check_without(Work::OnMachineAndHost).if_it_stays([Step::Processors]);
+        let plan = Plan::check_without(Work::OnMachine).if_it_stays([Step::Processors]);
         let hidden = evidence.virtual_machine() && !host::has_several_nodes(evidence);
         RULE.finding(Subject::Gpu { index: gpu }, message, plan)
             .gpus(&[gpu])

@@ -82,7 +82,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         suspects.retain(|suspect| !Cause::OtherNode.is(suspect));
     } else if shared == Shared::Uplink {
         let test = [Step::OtherSlot(one_of(&gpus))];
-        suspects.insert(0, suspect(Cause::UplinkOfSlots(all(&gpus)), test));
+        suspects.insert(0, suspect(Cause::HiddenUplink, test));
     } else if gpus.len() < all_gpus {
         suspects.insert(0, suspects::own_way(&gpus));
     }
@@ -166,7 +166,7 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
             Step::Swap(Part::Gpu(one_of(gpus))),
         ]
     } else {
-        vec![Step::Stop(Work::OnMachineAndHost), Step::MemoryModules]
+        vec![Step::Stop(Work::OnMachine), Step::MemoryModules]
     };
     let node = match evidence.virtual_machine() {
         true => Some(Step::AskHost(Ask::NumaNodes)),
@@ -174,7 +174,7 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
     };
     if host::busy_tasks(evidence).is_some() {
         let rest = Plan::now(own).and(When::Now, node);
-        let first = [Step::Stop(Work::OnMachineAndHost), Step::CheckAgain];
+        let first = [Step::Stop(Work::OnMachine), Step::CheckAgain];
         return Plan::now(first).before(rest.into());
     }
     Plan::now(own).and(When::Now, node).and(When::Now, [Step::CheckAgain])

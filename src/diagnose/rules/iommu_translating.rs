@@ -48,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let plan = match told {
         _ if pairs.is_empty() => {
-            vec![Step::Nothing(Fine::WhileOverNvLink), Step::PassThroughBefore]
+            vec![Step::Nothing(Fine::Always), Step::PassThrough]
         }
         Some(told) => {
             let log = Step::IommuLog(told.to_owned());

@@ -74,7 +74,7 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
             }
             true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricLog],
         };
-        let first = [Step::Stop(Work::OnMachine), Step::CheckFull(Full::MorePatterns)];
+        let first = [Step::Stop(Work::OnMachine), Step::CheckFull];
         (RULE.severity, "no link that they share shows why", Plan::now(first).if_it_stays(own))
     } else {
         (

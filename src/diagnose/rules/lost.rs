@@ -52,8 +52,8 @@ pub(super) fn plan(evidence: &Evidence<'_>, index: u32) -> Plan {
             Step::Exchange(Part::Dock),
             Step::Replace(Part::Gpu(lost())),
         ]),
-        Some(External::FewLanes) => Plan::now([Step::Xid, Step::PowerCycleWithGpu]).if_it_stays([
-            Step::Exchange(Part::CableIfAny),
+        Some(External::FewLanes) => Plan::now([Step::Xid, Step::PowerCycle]).if_it_stays([
+            Step::Exchange(Part::Cable),
             Step::SlowerSlot,
             Step::Exchange(Part::Dock),
             Step::PowerCables(lost()),

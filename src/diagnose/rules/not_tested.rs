@@ -113,7 +113,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
     steps.push(Step::CheckAgain);
     let mut plan = Plan::now(steps);
     if !closed.is_empty() {
-        plan = plan.otherwise([Step::Nothing(Fine::IfScheduled)]);
+        plan = plan.otherwise([Step::Nothing(Fine::IfMeant)]);
     }
     let gpus = words::unique(closed.into_iter().chain(coming));
     (!parts.is_empty()).then(|| RULE.on_gpus(&gpus, parts.join("; "), plan))

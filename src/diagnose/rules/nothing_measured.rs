@@ -114,11 +114,11 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
     if codes.contains(&Some(CUDA_SYSTEM_NOT_READY)) {
         let manager = match evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
             true => Step::AskHost(Ask::Fabric),
-            false => Step::StartFabricManager,
+            false => Step::RestartFabricManager,
         };
         Plan::now([manager, Step::CheckAgain])
     } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
-        Plan::now([Step::Nothing(Fine::OneGpu), Step::CheckWithHost])
+        Plan::now([Step::Nothing(Fine::Always), Step::CheckWithHost])
     } else if gpus > 0 && is_fine && (!thinned_out.is_empty() || is_impossible) {
         Plan::now([Step::CheckWithHost])
     } else if gpus == 0 && gone {

@@ -291,7 +291,7 @@ fn between_gpus(indices: &[u32]) -> Plan {
 fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> Plan {
     if evidence.virtual_machine() {
         return Plan::now([Step::ReloadDriver, Step::LinkStates])
-            .if_it_stays([Step::FabricManagerHere, Step::AskHost(Ask::Fabric)]);
+            .if_it_stays([Step::FabricManager, Step::AskHost(Ask::Fabric)]);
     }
     if fabric_not_ready::of_a_tray(evidence.snapshot) {
         return on_a_tray();
@@ -328,7 +328,7 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
             "{} has no active NVLink; bridges connect the other GPUs of its model in pairs, and none is left for it",
             evidence.name(index)
         ),
-        [Step::Nothing(Fine::BridgesAreOfTwo)],
+        [Step::Nothing(Fine::Always)],
     )
     .at(Severity::Info)
     .fact("inactive_links", link_numbers(&links.inactive))
@@ -355,7 +355,7 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         on_a_tray()
     } else if links.in_fabric() && evidence.virtual_machine() {
         // The fabric manager runs where the NVSwitches are.
-        Plan::now([Step::XidOf("74"), Step::FabricManagerHere])
+        Plan::now([Step::XidOf("74"), Step::FabricManager])
             .if_it_stays([Step::AskHost(Ask::Fabric)])
     } else if links.in_fabric() {
         behind_switches(Step::Swap(Part::Gpu(steps::gpu(index))))

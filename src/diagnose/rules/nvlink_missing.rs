@@ -62,7 +62,7 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
 /// Returns what to reseat if links of a GPU have errors, and what may cause them.
 pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspect>) {
     let (reseated, other_end) = match may_have_bridge(evidence, index) {
-        true => (Part::GpuOrBridge(steps::gpu(index)), Cause::BridgeOrBoard),
+        true => (Part::GpuAndBridge(steps::gpu(index)), Cause::BridgeOrBoard),
         false => (Part::Gpu(steps::gpu(index)), Cause::BoardOrSwitch),
     };
     let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(index)))];
@@ -208,7 +208,7 @@ fn of_fewer(
                 evidence.name(gpu.index),
                 words::count(active, "active NVLink"),
             ),
-            Plan::now([Step::LinkStatesOf(Listed(vec![gpu.index])), look, Step::PowerCycle])
+            Plan::now([Step::LinkStates, look, Step::PowerCycle])
                 .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
         )
         .fact("active_count", active)
@@ -222,8 +222,8 @@ fn of_fewer(
     }
     let swap = Step::SwapTest(Part::Gpu(steps::gpu(gpu.index)));
     found.suspects.extend([
-        suspect(Cause::LinksDisabled, [Step::TrainingLog]),
-        suspect_if(Cause::GpuOrSeat, [swap], Sign::FaultMoves),
+        suspect(Cause::LinksDisabled, [Step::FabricLog, Step::XidOf("74")]),
+        suspect_if(Cause::GpuItself, [swap], Sign::FaultMoves),
     ]);
     found
 }

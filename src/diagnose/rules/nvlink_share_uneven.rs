@@ -64,7 +64,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         words::count(of, "link"),
     );
     let part = match nvlink_missing::may_have_bridge(evidence, gpu) {
-        true => Part::GpuBridgeOrCable(steps::gpu(gpu)),
+        true => Part::GpuAndBridge(steps::gpu(gpu)),
         false => Part::Gpu(steps::gpu(gpu)),
     };
     let plan = Plan::now([

@@ -217,7 +217,7 @@ fn of_pair(evidence: &Evidence<'_>, looks: &[&Look<'_>]) -> Finding {
     };
     let message = format!("{first} {}{also}", oddness(looks, false));
     let part = match nvlink_missing::may_have_bridge(evidence, pair.source) {
-        true => Part::GpuBridgeOrCable(steps::one_of(&gpus)),
+        true => Part::GpuAndBridge(steps::one_of(&gpus)),
         false => Part::Gpu(steps::one_of(&gpus)),
     };
     let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::FabricLog, Step::CheckAgain])

@@ -113,7 +113,7 @@ fn finding(
     let message = format!("{names}: {said} since the last boot");
     let part = match subject {
         Subject::Gpu { index } => Step::Reseat(Part::Gpu(gpu(index))),
-        _ => Step::Reseat(Part::Riser),
+        _ => Step::Reseat(Part::RiserOrCable),
     };
     let plan = match severity {
         Severity::Info => Plan::now([Step::AerLog]),

@@ -88,7 +88,7 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
     let message = format!("The PCIe links of {} all had {words}", shared::names(evidence, gpus));
     let elsewhere = [Step::BoardSlot, Step::SlowerSlot];
     let mut suspects = vec![
-        suspect_if(Cause::RisersTooSlow, elsewhere.clone(), Sign::FaultEnds),
+        suspect_if(Cause::RisersAlike, elsewhere.clone(), Sign::FaultEnds),
         suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]),
     ];
     let congestion = |suspect: &&Suspect| Cause::Congestion.is(suspect);
@@ -215,11 +215,7 @@ fn finding(
     }
     found.suspects = vec![
         suspect_if(Cause::Contacts, [Step::SlowerSlot, Step::ReplaceMatching], Sign::FaultEnds),
-        suspect_if(
-            Cause::GpuOrBoardBelow,
-            [Step::SwapTest(Part::Gpu(one_of(gpus)))],
-            Sign::FaultMoves,
-        ),
+        suspect_if(Cause::GpuItself, [Step::SwapTest(Part::Gpu(one_of(gpus)))], Sign::FaultMoves),
     ];
     if !uncorrected && slow.is_empty() && low != Some(true) {
         let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);

@@ -37,7 +37,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let names = shared::names(evidence, gpus);
         let suspects = vec![
             suspect_if(Cause::RisersAlike, [Step::BoardSlot], Sign::FaultEnds),
-            suspect(Cause::SharedPowerOrCooling, [Step::CheckOthersIdle]),
+            suspect(Cause::Power, [Step::CheckOthersIdle]),
         ];
         let plan = Plan::now([
             Step::AerLog,
@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Step::SlowerSlot,
             Step::CheckAgain,
         ])
-        .if_it_stays([Step::Replace(Part::Riser)]);
+        .if_it_stays([Step::Replace(Part::RiserOrCable)]);
         Finding { message: format!("{names}: PCIe links all fell {words}"), ..first }
             .steps(plan)
             .suspecting(suspects)
@@ -87,7 +87,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
     found.suspects = vec![
         suspect_if(Cause::Contacts, [reseat], Sign::FaultEnds),
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(Cause::SlotOrBoard, swap(), Sign::FaultStays),
+        suspect_if(Cause::OwnWay, swap(), Sign::FaultStays),
     ];
     found.suspects.extend(external::suspect_cable(evidence, &[load.index]));
     Some((found, state, words))

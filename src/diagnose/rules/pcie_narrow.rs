@@ -44,25 +44,19 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
     let mut suspects = vec![
-        suspect(Cause::SlotSettings, [Step::BoardSetting]),
+        suspect(Cause::SlotSettings, [Step::Bifurcation]),
         suspect(Cause::RisersAlike, [Step::BoardSlot, Step::CheckAgain]),
     ];
     // Risers of all ports do not age alike. Extenders are alike by design.
-    let all = !one_lane && gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
-    if all {
+    if !one_lane && gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2 {
         suspects.insert(0, suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]));
     }
     if one_lane {
         suspects.insert(0, suspect(Cause::Extenders, [Step::Extenders]));
     }
-    let shared = match one_lane {
-        true => SharedParts::ExtendersSlotsOrRisers,
-        false if all => SharedParts::Firmware,
-        false => SharedParts::SlotsOrRisers,
-    };
     let message = format!("{}: PCIe links all run at {words}", shared::names(evidence, gpus));
     Finding { message, ..first }
-        .steps(Plan::now([Step::WhatIsShared(shared), Step::CheckAgain]))
+        .steps(Plan::now([Step::WhatIsShared(SharedParts::Slots), Step::CheckAgain]))
         .fact("rate", rate)
         .suspecting(suspects)
 }
@@ -203,8 +197,8 @@ fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
     };
     vec![
         suspect_if(cause, [swap.clone()], Sign::FaultMoves),
-        suspect_if(Cause::SlotOrSocket, [swap], Sign::FaultStays),
-        suspect(Cause::SlotSetting, [Step::CompareSlot]),
+        suspect_if(Cause::OwnWay, [swap], Sign::FaultStays),
+        suspect(Cause::SlotSettings, [Step::Bifurcation]),
     ]
 }
 

@@ -219,7 +219,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     };
     let slot = match place.chipset {
         Some(_) => Step::ProcessorSlot(one_of(gpus)),
-        None => Step::OwnLinkSlot(one_of(gpus)),
+        None => Step::ProcessorSlot(one_of(gpus)),
     };
     let plan = Plan::now([slot]).otherwise([Step::Nothing(Fine::Always)]);
     let mut found = RULE
@@ -243,7 +243,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
 fn suspects(chipset: bool, gpus: &[u32]) -> Vec<Suspect> {
     let above = match chipset {
         true => Cause::ChipsetUplink,
-        false => Cause::LinkAbove,
+        false => Cause::SharedLink,
     };
     let move_it = [Step::ProcessorSlot(one_of(gpus))];
     vec![

@@ -80,7 +80,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
                 broken.checked,
             ),
             remedy::plan(evidence, &group, find)
-                .and(When::Afterwards, [Step::ComputeAgain(Results::WithPeerAccess)]),
+                .and(When::Afterwards, [Step::ComputeAgain]),
         )
         .fact("pairs_checked", broken.checked)
         .pairs(&broken.pairs);

@@ -128,7 +128,7 @@ fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     };
     let over_pcie = evidence.any_over_pcie(&group.pairs);
     let look = match over_pcie {
-        true => vec![Step::Bar1AndModes],
+        true => vec![Step::Bar1, Step::Modes],
         false => vec![Step::Xid, Step::LinkStates, Step::LinkErrors, Step::Modes],
     };
     let plan = Plan::now(look)
@@ -324,9 +324,9 @@ impl Why {
         let mut suspects = match self {
             Self::WordsDiffer => vec![
                 suspect(Cause::PartlyPatched, [Step::StockDriver]),
-                suspect(Cause::HiddenFromCuda, [Step::CheckSameOnHost]),
+                suspect(Cause::HiddenFromCuda, [Step::CheckOnHost]),
             ],
-            Self::Unclear => vec![suspect(Cause::Policy, [Step::LookUpModel])],
+            Self::Unclear => vec![suspect(Cause::Policy, [Step::CompareAlike])],
             Self::Host => vec![suspect(Cause::NoClique, [Step::GuestClique])],
             _ => Vec::new(),
         };

@@ -74,7 +74,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = match waiting.is_empty() {
         true => vec![Step::UpdateDriver, Step::CheckAgain],
         false => vec![
-            Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+            Step::LookForVariables,
             Step::Stop(Work::Tools),
             Step::Stop(Work::OnGpus),
             Step::CheckAgain,

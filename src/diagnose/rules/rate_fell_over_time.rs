@@ -120,7 +120,7 @@ fn with_clocks(
         }
     };
     let found = RULE
-        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckCool]))
+        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckAgain]))
         .gpus(gpus)
         .fact("clock_lost", Fact::Percent(clock));
     with_rates(found, &held.fallen)

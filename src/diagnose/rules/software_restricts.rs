@@ -45,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let step = match restricting.is_empty() {
-        true => Step::Nothing(Fine::IfWanted),
+        true => Step::Nothing(Fine::IfMeant),
         false => Step::UnsetNeedless,
     };
     let message = format!("Software, not hardware, restricts the paths: {}", parts.join("; "));

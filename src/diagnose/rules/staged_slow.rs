@@ -84,7 +84,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
 fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
     let own = match group.subject() {
         _ if matches!(group.common, cluster::Common::Link(_)) => {
-            vec![Step::SharedUplink, Step::CheckAloneThenAll]
+            vec![Step::SharedHop, Step::CheckAloneThenAll]
         }
         Subject::Gpu { index } => vec![
             Step::OtherFindings(all(&[index])),
@@ -101,6 +101,6 @@ fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
 
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
     let uplink = matches!(group.common, cluster::Common::Link(_))
-        .then(|| suspect(Cause::SharedUplink, [Step::CheckAloneThenAll]));
+        .then(|| suspect(Cause::SharedLink, [Step::CheckAloneThenAll]));
     uplink.into_iter().chain(suspects::of_staged_copies(evidence, &group.pairs)).collect()
 }

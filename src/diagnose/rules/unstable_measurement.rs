@@ -90,7 +90,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         worst.spread,
         worst.kind,
     );
-    let plan = Plan::now([Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)])
+    let plan = Plan::now([Step::Stop(Work::OnMachine), Step::CheckFull])
         .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
     let finding = RULE
         .on_gpus(&gpus, message, plan)
@@ -239,7 +239,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .finding(
                 subject,
                 format!("Samples of {path} copies {place} spread by {worst:.0}% of their median"),
-                [Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)],
+                [Step::Stop(Work::OnMachine), Step::CheckFull],
             )
             .fact("spread", Fact::percent(worst))
             .pairs(&bad)

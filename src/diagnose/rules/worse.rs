@@ -131,7 +131,7 @@ fn finding(
     let others = Step::OtherFindings(All(gpus.clone()));
     let plan = match against {
         Against::EarlierReport => {
-            let machine = if group.is_some() { Work::OnMachine } else { Work::OnMachineAndHost };
+            let machine = if group.is_some() { Work::OnMachine } else { Work::OnMachine };
             let plan = Plan::check_without(machine);
             plan.if_it_stays(match kind.is_of_host() && is_time {
                 true => [Step::Stop(Work::Tools), Step::PowerSaving],
@@ -139,7 +139,7 @@ fn finding(
             })
         }
         Against::Expectations => {
-            let idle = if group.is_some() { Step::CheckIdle } else { Step::CheckHostIdle };
+            let idle = if group.is_some() { Step::CheckIdle } else { Step::CheckIdle };
             Plan::now([others]).otherwise([idle, Step::CompareExpected])
         }
     };
