@@ -53,33 +53,24 @@ pub struct Index<'a> {
     direct: BTreeMap<Pair, &'a PeerBandwidth>,
     staged: BTreeMap<Pair, &'a PeerBandwidth>,
     /// The fewest changes of the machine that account for all figures.
-    explanation: Option<Explanation>,
+    pub(crate) explanation: Explanation,
 }
 
 impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
             [Path::Direct, Path::Staged].map(|path| measurements.reference(path));
-        Self { direct, staged, explanation: None }
+        Self { direct, staged, explanation: Explanation::default() }
     }
 
-    /// Returns the explanation alone.
-    pub(crate) fn into_explanation(self) -> Option<Explanation> {
-        self.explanation
-    }
-
-    /// Explains the figures of the evidence.
-    pub(crate) fn explain(&mut self, evidence: &Evidence<'_>) {
-        let explained = |measurements| {
-            explain::explain(
-                evidence.snapshot,
-                evidence.topology,
-                measurements,
-                evidence,
-                explain::BUDGET,
-            )
-        };
-        self.explanation = evidence.measurements.map(explained);
+    /// Returns the index of these measurements, with the explanation of their figures.
+    pub(crate) fn explained(evidence: &Evidence<'_>, measurements: &'a Measurements) -> Self {
+        let Evidence { snapshot, topology, .. } = *evidence;
+        let budget = explain::BUDGET;
+        Self {
+            explanation: explain::explain(snapshot, topology, measurements, evidence, budget),
+            ..Self::of(measurements)
+        }
     }
 
     fn figures(&self, path: Path) -> &BTreeMap<Pair, &'a PeerBandwidth> {
@@ -164,14 +155,15 @@ impl<'a> Evidence<'a> {
         Some(Expectation { scatter_percent: self.scatter_percent(), ..expected })
     }
 
-    /// Returns the explanation of all figures; `None` outside of a judgement.
-    pub(crate) fn explanation(&self) -> Option<&'a Explanation> {
-        self.index?.explanation.as_ref()
+    /// Returns the explanation of all figures; an empty one outside of a judgement.
+    pub(crate) fn explanation(&self) -> &'a Explanation {
+        static NONE: LazyLock<Explanation> = LazyLock::new(Explanation::default);
+        self.index.map_or(&NONE, |index| &index.explanation)
     }
 
     /// Returns how far below its rate any figure may lie because all figures of this machine scatter, per cent.
     pub(crate) fn scatter_percent(&self) -> f64 {
-        self.explanation().map_or(0.0, |one| one.scatter_percent)
+        self.explanation().scatter_percent
     }
 
     /// Returns a rate less what the scatter of this machine's figures allows.

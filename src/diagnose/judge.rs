@@ -28,19 +28,11 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     Some(sound)
 }
 
-/// Returns the index of these measurements, with the explanation of their figures.
-fn index<'a>(evidence: &Evidence<'_>, measurements: Option<&'a Measurements>) -> Option<Index<'a>> {
-    let mut index = measurements.map(Index::of)?;
-    let sound = Evidence { measurements, ..*evidence };
-    index.explain(&sound);
-    Some(index)
-}
-
 /// Explains the figures that no other program disturbed.
 fn explained(evidence: &Evidence<'_>) -> Option<explain::Explanation> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    index(evidence, measurements)?.into_explanation()
+    Some(Index::explained(evidence, measurements?).explanation)
 }
 
 /// Most GPUs of a machine that gets a second look. A budget: the figures are explained once more for it.
@@ -66,7 +58,7 @@ pub fn second_looks(evidence: &Evidence<'_>) -> Vec<SecondLook> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    let index = index(evidence, measurements);
+    let index = measurements.map(|measurements| Index::explained(evidence, measurements));
     let evidence = &Evidence { measurements, index: index.as_ref(), ..*evidence };
     let beliefs = links::beliefs(evidence);
     let evidence = &Evidence { beliefs: Some(&beliefs), ..*evidence };

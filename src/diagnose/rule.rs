@@ -27,6 +27,8 @@ pub struct Rule {
     pub gap: bool,
     /// Its own file, in [`crate::rules::ALL`]: the `//!` lines at its top are the manual page, which is stored nowhere else.
     pub source: &'static str,
+    /// What it is listed under.
+    pub(crate) topic: &'static str,
     judge: Judge,
 }
 
@@ -85,7 +87,15 @@ impl Rule {
         parameters: &'static [Parameter],
         judge: Judge,
     ) -> Self {
-        Self { id: RuleId::new(code), severity, parameters, gap: false, source: "", judge }
+        Self {
+            id: RuleId::new(code),
+            severity,
+            parameters,
+            gap: false,
+            source: "",
+            topic: "",
+            judge,
+        }
     }
 
     /// Returns the rule with findings that report that something was not tested.
@@ -94,9 +104,9 @@ impl Rule {
         self
     }
 
-    /// Returns the rule with its own file.
-    pub(crate) const fn read_from(mut self, source: &'static str) -> Self {
-        self.source = source;
+    /// Returns the rule with its topic and its own file.
+    pub(crate) const fn listed(mut self, topic: &'static str, source: &'static str) -> Self {
+        (self.topic, self.source) = (topic, source);
         self
     }
 

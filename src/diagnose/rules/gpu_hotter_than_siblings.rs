@@ -28,9 +28,7 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let last = |gpu| Some((gpu, over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last));
     let warm: Vec<(u32, f64)> = soak.gpus().into_iter().filter_map(last).collect();
     let model = |gpu: u32| evidence.snapshot.model_of(gpu);

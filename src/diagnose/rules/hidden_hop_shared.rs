@@ -25,8 +25,7 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let causes = evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes);
-    let by_design = causes.filter(|cause| cause.by_design);
+    let by_design = evidence.explanation().causes.iter().filter(|cause| cause.by_design);
     by_design.filter_map(|cause| finding(evidence, cause)).collect()
 }
 

@@ -146,9 +146,7 @@ fn own<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
 
 /// Returns the slow copies with the host by what explains them. Memory of the GPU's own node counts.
 pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
-    let Some(explanation) = evidence.explanation() else {
-        return Vec::new();
-    };
+    let explanation = evidence.explanation();
     let of_way = |direction| own(evidence, HostWay::PINNED.with_direction(direction));
     let judged: BTreeMap<FigureKey, Rated<'a>> = EVERY_WAY
         .into_iter()

@@ -49,9 +49,7 @@ struct Link {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let of_gpu = |gpu: u32| {
         let errors = links(evidence, soak, gpu).into_iter().map(|link| counted(evidence, &link));
         let changed = [pcie_changed(evidence, soak, gpu), nvlinks_recovered(evidence, soak, gpu)];

@@ -63,8 +63,7 @@ fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
     });
     let at_once = evidence.host().iter().filter(|copy| copy.at_once > 1);
     let of_several: BTreeSet<FigureKey> = of_load.chain(at_once.map(Measurement::key)).collect();
-    let causes: Vec<_> =
-        evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes).collect();
+    let causes = &evidence.explanation().causes;
     let slows_single = |cause: &explain::Cause| {
         let mut figures = cause.explains.iter();
         figures.any(|figure| !of_several.contains(&figure.key))
@@ -74,7 +73,7 @@ fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
         .map(|cause| cause.parts.as_slice())
         .collect();
     let with_single = |cause: &'a explain::Cause| (cause, single.contains(cause.parts.as_slice()));
-    causes.into_iter().map(with_single).collect()
+    causes.iter().map(with_single).collect()
 }
 
 /// Returns the changes that several flows at once show and single flows do not: the rules on these report the others.

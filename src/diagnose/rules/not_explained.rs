@@ -27,7 +27,7 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let explanation = evidence.explanation()?;
+    let explanation = evidence.explanation();
     let is_open = |figure: &&Figure| figure.is_low && figure.misfit_bits >= LEAST_BITS;
     let mut open: Vec<&Figure> = explanation.unexplained.iter().filter(is_open).collect();
     open.sort_by(|one, other| other.misfit_bits.total_cmp(&one.misfit_bits));

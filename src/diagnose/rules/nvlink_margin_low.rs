@@ -86,8 +86,7 @@ fn corrected(evidence: &Evidence<'_>, gpu: u32, symbols: usize) -> Option<Correc
     let seen_before = in_check.into_iter().flatten().any(is_deep);
     let mut counted = in_check.is_some();
     let mut first = None;
-    let minutes = over_time::soak(evidence).into_iter();
-    for (until, minute) in minutes.flat_map(|soak| soak.of_gpu(gpu)) {
+    for (until, minute) in over_time::soak(evidence).of_gpu(gpu) {
         let Some(corrected) = &minute.nvlink_corrected else {
             continue;
         };

@@ -87,9 +87,7 @@ impl<'a> Explained<'a> {
 
 /// Returns the slow copies by what explains them.
 pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Explained<'a>> {
-    let Some(explanation) = evidence.explanation() else {
-        return Vec::new();
-    };
+    let explanation = evidence.explanation();
     let cells = cells(evidence, figures);
     let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
     let by_key: BTreeMap<FigureKey, &PeerBandwidth> =

@@ -39,9 +39,7 @@ rule! {
 const ERROR: f64 = 10.0;
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let (mut hot, mut steady): (Vec<Held<'_>>, _) = (Vec::new(), Vec::new());
     for fallen in over_time_check::low(evidence, soak, PERCENT.of(evidence)) {
         match over_time::held_back(evidence, soak, &fallen) {

@@ -12,9 +12,7 @@ struct WrongPath<'a> {
 
 /// Returns the findings on hours under load.
 pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let known = |path: &SoakPath| {
         let mut cells = evidence.peer().iter();
         cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())

@@ -180,9 +180,7 @@ fn told(evidence: &Evidence<'_>, xid: &Xid) -> String {
 
 /// Returns the findings on GPUs with errors in hours under load.
 fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let of = |gpu: u32| {
         let mut times: BTreeMap<u32, usize> = BTreeMap::new();
         let minutes = soak.of_gpu(gpu);
