@@ -199,7 +199,7 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
 
 /// Returns the share of theory that copies of a class reach: the user's setting, or its own.
 pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Share {
-    shares.get(class.key).or_else(|| shares.get(class.general)).copied().unwrap_or(class.share)
+    Part::of(class, shares).share
 }
 
 /// The expected value of a figure.
@@ -253,24 +253,18 @@ pub fn of(
     let theoretical = cell.theoretical_gbps.or_else(|| route.theoretical(cell.setup.path));
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
-    let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
+    let mut part = Part::of(class, shares);
     // Encrypted copies have no rate of their own; those over NVLink stay as they are.
     let over_pcie = cell.setup.path == Path::Staged || !matches!(route.class, LinkClass::NvLink(_));
-    if set.is_none() && over_pcie && snapshot.host.encrypts_copies() {
+    if !part.is_set && over_pcie && snapshot.host.encrypts_copies() {
         return None;
     }
-    let mut share = set.unwrap_or(class.share);
-    let mut reached = set.map(|set| [set.percent; 2]).or(class.reached);
-    if set.is_none() && class.key != class.general {
-        share.margin_percent = widened(share, cell.setup.bytes, theoretical);
+    if !part.is_set && class.key != class.general {
+        part.share.margin_percent = widened(part.share, cell.setup.bytes, theoretical);
     }
-    let mut take = |left: f64, margin_percent: f64, [low, high]: [f64; 2]| {
-        share = share.left(left, margin_percent);
-        reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
-    };
     let by_kernel = cell.setup.engine == Engine::Kernel;
     if by_kernel {
-        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
+        part.take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
     }
     // Over PCIe, the one-way share of a class is known better than the share left both ways. So the share of NVLink is
     // used, and healthy machines come near to the expected figure.
@@ -283,24 +277,53 @@ pub fn of(
             }
             Path::Direct => (BOTH_WAYS, BOTH_WAYS_REACHED_PCIE),
         };
-        take(left.percent, BOTH_WAYS.margin_percent, range);
+        part.take(left.percent, BOTH_WAYS.margin_percent, range);
     }
     // Figures of copies by kernel, and of both directions over NVLink, are known of Hopper only.
     let both = cell.setup.direction == Direction::BothWays;
     let is_measured = class.general == NVLINK_4.key;
     // Both ways over PCIe, cards below one switch: others lose a fifth there (patched 4090s) and are sound.
     let both_known = is_measured || class.key == PCIE_NEAR.key || cell.setup.path == Path::Staged;
-    if set.is_none() && ((by_kernel && !is_measured) || (both && !both_known)) {
-        reached = None;
+    if !part.is_set && ((by_kernel && !is_measured) || (both && !both_known)) {
+        part.reached = None;
     }
-    let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
-    Some(Expectation {
-        class,
-        share,
-        gbps: rate(share.percent),
-        reached: reached.map(|reached| reached.map(rate)),
-        scatter_percent: 0.0,
-    })
+    Some(part.of_rate(theoretical))
+}
+
+/// The part of the theoretical rate that copies of a class reach.
+pub(super) struct Part {
+    class: Expected,
+    /// True if the user set it.
+    pub is_set: bool,
+    share: Share,
+    /// The lowest and the highest that healthy machines are known to have reached, per cent.
+    pub reached: Option<[f64; 2]>,
+}
+
+impl Part {
+    pub(super) fn of(class: Expected, shares: &BTreeMap<String, Share>) -> Self {
+        let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
+        let reached = set.map(|set| [set.percent; 2]).or(class.reached);
+        Self { class, is_set: set.is_some(), share: set.unwrap_or(class.share), reached }
+    }
+
+    /// Leaves this part of it, and widens the margin.
+    pub(super) fn take(&mut self, left: f64, margin_percent: f64, [low, high]: [f64; 2]) {
+        self.share = self.share.left(left, margin_percent);
+        let range = |[lowest, highest]: [f64; 2]| [lowest * low / 100.0, highest * high / 100.0];
+        self.reached = self.reached.map(range);
+    }
+
+    pub(super) fn of_rate(self, theoretical: GbPerSecond) -> Expectation {
+        let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
+        Expectation {
+            class: self.class,
+            share: self.share,
+            gbps: rate(self.share.percent),
+            reached: self.reached.map(|reached| reached.map(rate)),
+            scatter_percent: 0.0,
+        }
+    }
 }
 
 /// Returns the margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.

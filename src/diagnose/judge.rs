@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{applicable, causes, links, looks_of, origin, rules, words};
+use super::{applicable, causes, links, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, SecondLook, Status};
 use model::request::Silenced;
@@ -65,14 +65,10 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
     without_known(&mut findings);
-    looks_of::name(evidence, &mut findings);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
     without_empty_references(&mut findings);
-    if let Some(read) = evidence.read_from {
-        origin::add(&mut findings, read, evidence.snapshot);
-    }
     applicable::fit(evidence, &mut findings);
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {

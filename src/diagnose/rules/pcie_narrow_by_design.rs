@@ -18,7 +18,6 @@
 //! PCIe Base Specification (link capabilities); NVML, `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever
 //! the slot).
 
-use super::host;
 use super::pcie_upstream_bottleneck;
 use super::prelude::*;
 use model::units::PcieLink;
@@ -136,11 +135,6 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
             words::gpus(&wider)
         ));
     }
-    let sentences = [host_effect(evidence, gpus, &wider), peer_effect(evidence, gpus, &wider)];
-    for sentence in sentences.into_iter().flatten() {
-        found.message.push_str("; ");
-        found.message.push_str(&sentence);
-    }
     found
 }
 
@@ -165,41 +159,6 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
         !gpus.contains(gpu) && model(*gpu).is_some_and(|model| models.contains(model))
     });
     like.filter(|gpu| carries_more(*gpu)).collect()
-}
-
-/// Describes the rates of copies between the host and these GPUs, and between the host and the others.
-fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
-    let rates = |of: &[u32]| {
-        let ways =
-            host::ONE_WAY.into_iter().map(|direction| HostWay::PINNED.with_direction(direction));
-        let rated =
-            ways.flat_map(|way| host::best(evidence, way)).filter(|(gpu, _)| of.contains(gpu));
-        host::span(rated.map(|(_, rated)| rated.rate.0))
-    };
-    let own = rates(gpus)?;
-    Some(match rates(wider) {
-        Some(others) => format!(
-            "pinned copies from and to the host reach {own} GB/s, those of the others {others}"
-        ),
-        None => format!(
-            "pinned copies from and to the host reach {own} GB/s: the slot is what limits loading and saving, not the \
-             memory of the GPU"
-        ),
-    })
-}
-
-/// Describes the rates of copies over PCIe between these GPUs and others, and between the others.
-fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
-    let all = evidence.reference(Path::Direct);
-    let rates = |wanted: &dyn Fn(Pair) -> bool| {
-        let of = all.iter().filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
-        host::span(of.filter_map(|(_, cell)| Some(cell.achieved_gbps?.0)))
-    };
-    let own = rates(&|pair| gpus.iter().any(|gpu| pair.touches(*gpu)))?;
-    let others = rates(&|pair| wider.contains(&pair.source) && wider.contains(&pair.destination));
-    let others =
-        others.map(|others| format!(", those between the others {others}")).unwrap_or_default();
-    Some(format!("copies to and from other GPUs reach {own} GB/s{others}"))
 }
 
 #[cfg(test)]
