@@ -104,8 +104,8 @@ mod tests {
                 Advice::PowerCycle,
                 Advice::CheckAgain,
             ])
-            .if_it_stays([Advice::Swap(Part::Gpu(gpu(1))), Advice::MemoryModules])
-            .and(When::IfItMoves, [Advice::Replace(Part::Gpu(gpu(1)))])
+            .if_it_stays([Advice::Swap(Part::of(&[1])), Advice::MemoryModules])
+            .and(When::IfItMoves, [Advice::Replace(Part::of(&[1]))])
         };
         assert_eq!(on(&two_sockets(), plan()), None);
         let said = on(&h200_vm(2), plan()).unwrap();

@@ -121,8 +121,6 @@ const BOTH_WAYS: Share = Share { percent: 97.0, margin_percent: 25.0 };
 /// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the host on
 /// H200, measured. Root ports of different machines pass peer requests on differently, so a wide margin was chosen.
 pub(super) const BOTH_WAYS_PCIE: Share = Share { percent: 92.0, margin_percent: 35.0 };
-/// The same if processors or host bridges are crossed. Chosen: no figure is known.
-const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured. If the memory
 /// already limits one direction, half is left: the margin is chosen for that.
 pub(super) const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
@@ -147,20 +145,15 @@ pub(crate) fn moved_by(engine: Engine, share: Share) -> Share {
     }
 }
 
-/// Returns the share that is left of one way while the other direction is busy.
-pub fn both_ways(class: Expected, setup: Setup) -> Share {
-    let share = match class.general {
-        key if key == STAGED.key => BOTH_WAYS_STAGED,
-        key if key == PCIE_FAR.key => BOTH_WAYS_FAR,
-        key if key == PCIE_NEAR.key || key == PCIE_ROOT.key => BOTH_WAYS_PCIE,
-        _ => BOTH_WAYS,
+/// Returns the margin of copies both ways. If processors or host bridges are crossed it is chosen: no figure is known.
+pub(crate) fn both_ways_margin(class: Expected, setup: Setup) -> f64 {
+    let margin = match class.general {
+        key if key == STAGED.key => BOTH_WAYS_STAGED.margin_percent,
+        key if key == PCIE_FAR.key => 40.0,
+        key if key == PCIE_NEAR.key || key == PCIE_ROOT.key => BOTH_WAYS_PCIE.margin_percent,
+        _ => BOTH_WAYS.margin_percent,
     };
-    match setup.engine {
-        Engine::Copy => share,
-        Engine::Kernel => {
-            Share { margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT), ..share }
-        }
-    }
+    if setup.engine == Engine::Kernel { margin.max(KERNEL_MARGIN_PERCENT) } else { margin }
 }
 
 /// Returns the class of a copy between two GPUs. The issuer makes a difference of 1% on H200, within every margin, so

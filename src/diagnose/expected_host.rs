@@ -12,7 +12,6 @@ use model::flow::HostMemory;
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::placement::Engine;
 use model::snapshot::Snapshot;
-use model::units::GbPerSecond;
 
 /// Rate of the link from which on a range both ways is known, GB/s: PCIe 5 x16, 63 GB/s.
 const MEASURED_BOTH_WAYS_GBPS: f64 = 60.0;
@@ -70,6 +69,7 @@ mod tests {
     use model::snapshot::ConfidentialComputing;
     use model::testing::h200_vm;
     use model::testing::host_copy;
+    use model::units::GbPerSecond;
 
     fn open() -> Snapshot {
         h200_vm(1)

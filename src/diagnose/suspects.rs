@@ -117,7 +117,7 @@ pub(crate) fn other_work(busy: &[u32]) -> Suspect {
 
 /// Returns slot, riser and cable of one of these GPUs as a suspect.
 pub(crate) fn own_way(gpus: &[u32]) -> Suspect {
-    let test = [Step::SwapTest(Part::Gpu(one_of(gpus)))];
+    let test = [Step::SwapTest(Part::of(gpus))];
     suspect_if(Cause::OwnWay, test, Sign::FaultStays)
 }
 

@@ -29,7 +29,7 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{remedy, unread_traffic};
+use super::remedy;
 use crate::expected;
 
 rule! {
@@ -47,8 +47,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let (cell, achieved) = (worst.cell, worst.achieved);
     let route = evidence.topology.route(cell.pair)?;
     let class = expected::class_of(route, cell.setup.path, evidence.snapshot);
-    let margin =
-        expected::both_ways(class, cell.setup).margin_percent.max(evidence.scatter_percent());
+    let margin = expected::both_ways_margin(class, cell.setup).max(evidence.scatter_percent());
     let floor = GbPerSecond(worst.healthy.0 * (1.0 - margin / 100.0));
     if achieved >= floor {
         return None;
@@ -67,19 +66,15 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     if evidence.any_over_nvlink(&group.pairs) {
         find.push(Step::LinkErrors);
     }
-    find.push(Step::Swap(Part::Gpu(OneOf(group.gpus()))));
+    find.push(Step::Swap(Part::of(&group.gpus())));
     let plan = Plan::check_without(Work::OnGpus).if_it_stays(find);
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
 
-    let difference = cell.setup.with_direction(Direction::OneWay).difference();
-    let found = RULE
-        .finding(group.subject(), message, plan)
+    let found = explained
+        .finding((&RULE, evidence), message, plan)
         .at_if(!over_nvlink, Severity::Warning)
-        .fact("lowest_achieved", achieved)
         .fact("one_way", one_way)
         .fact("expected", worst.healthy)
-        .fact("floor", floor)
-        .fact("copied_by", (!difference.is_empty()).then_some(difference));
-    let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
+        .fact("floor", floor);
     Some(found.suspecting(suspects::of_slow_copies(evidence, &group.pairs)))
 }

@@ -65,7 +65,7 @@ fn finding(
         Step::MigMode,
         Step::CheckAgain,
     ])
-    .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
+    .if_it_stays([Step::Swap(Part::of(&gpus))]);
     RULE.on_gpus(&gpus, message, plan).fact("reported", reported).fact("observed", observed)
 }
 

@@ -110,7 +110,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
     let plan = Plan::now([Step::Xid, Step::CheckAlone(own())]).if_it_stays([
         Step::ResetGpu(own(), Listed(vec![gpu])),
         Step::PowerCycle,
-        Step::Swap(Part::Gpu(steps::gpu(gpu))),
+        Step::Swap(Part::of(&[gpu])),
     ]);
     RULE.finding(Subject::Gpu { index: gpu }, message, plan)
         .gpus(&[gpu])

@@ -95,7 +95,6 @@ fn finding(
         .gpus(gpus)
         .fact("copied", Fact::Bytes(copied))
         .fact("counted", Fact::Bytes(counted))
-        .fact("pattern", seen.pattern.to_string())
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engi
 
 /// Returns the GPU to swap: the one that all pairs have, or any of theirs.
 fn swapped(group: &cluster::Group) -> Part {
-    Part::Gpu(OneOf(group.gpus()))
+    Part::of(&group.gpus())
 }
 
 /// Returns the engine that alone fails: on all these pairs the other was checked as well, and its bytes arrived.
@@ -211,9 +211,9 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     );
     let setting = suspects::pass_through(evidence, &gpus, Ask::Iommu);
     let plan = Plan::until_repair([Step::OutOfService(all(&gpus))])
-        .and(When::Now, [Step::Xid, Step::EdacLog])
-        .and(When::Now, setting)
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&gpus)))]);
+        .then([Step::Xid, Step::EdacLog])
+        .then(setting)
+        .then([Step::Swap(Part::of(&gpus))]);
     Some(how.facts(RULE.on_gpus(&gpus, message, plan)))
 }
 

@@ -90,6 +90,6 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
         false => OTHER_SLOTS.to_vec(),
     };
     Plan::until_repair([Step::DisablePeers(ThroughHost::Faster)])
-        .and(When::Now, remedy::settings(evidence, &group.pairs))
-        .and(When::Now, own)
+        .then(remedy::settings(evidence, &group.pairs))
+        .then(own)
 }

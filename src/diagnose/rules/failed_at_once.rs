@@ -70,8 +70,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
         .finding(Subject::Machine, message, plan)
         .gpus(&gpus)
         .about_pairs(lost_pairs(measurements, &bad))
-        .fact("pattern", first.map(|first| first.name()))
-        .fact("patterns", (!bad.is_empty()).then_some(bad.len()));
+        .fact("pattern", first.map(|first| first.name()));
     if broken.is_empty() {
         return Some(found);
     }

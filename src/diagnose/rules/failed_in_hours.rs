@@ -37,7 +37,7 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
         let message =
             format!("Copies of {names} {does} under load, first after {at}{again}; {}", first.what);
         let plan = Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
-            .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
+            .if_it_stays([Step::Swap(Part::of(&gpus))]);
         let found =
             rule.on_gpus(&gpus, message, plan).fact("first_after", Fact::Seconds(first.at_s));
         Some(found.fact("rounds_lost", events.len()))

@@ -54,15 +54,14 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let index = gpu.index;
     let own = || all(&[index]);
     let plan = if failed {
-        Plan::until_repair([Step::OutOfService(own())])
-            .and(When::Now, [Step::Replace(Part::Gpu(steps::gpu(index)))])
+        Plan::until_repair([Step::OutOfService(own())]).then([Step::Replace(Part::of(&[index]))])
     } else if pending {
         let reset = Step::ResetGpu(own(), Listed(vec![index]));
         Plan::now([reset, Step::CheckAgain]).if_it_stays([Step::Reboot])
     } else {
         let xids = Step::XidOf("48, 63, 64, 94 and 95");
         Plan::now([xids, Step::Reboot, Step::RunDcgm])
-            .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
+            .if_it_stays([Step::Replace(Part::of(&[index]))])
     };
     let message = format!("{}: {}", evidence.name(index), parts.join("; "));
     let remapped = rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected));

@@ -163,7 +163,7 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
         vec![
             Step::OtherFindings(all(gpus)),
             Step::Reseat(Part::GpuAndRiser(one_of(gpus))),
-            Step::Swap(Part::Gpu(one_of(gpus))),
+            Step::Swap(Part::of(gpus)),
         ]
     } else {
         vec![Step::Stop(Work::OnMachine), Step::MemoryModules]
@@ -173,11 +173,11 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
         false => host::has_several_nodes(evidence).then_some(Step::NumaBind),
     };
     if host::busy_tasks(evidence).is_some() {
-        let rest = Plan::now(own).and(When::Now, node);
+        let rest = Plan::now(own).then(node);
         let first = [Step::Stop(Work::OnMachine), Step::CheckAgain];
         return Plan::now(first).before(rest.into());
     }
-    Plan::now(own).and(When::Now, node).and(When::Now, [Step::CheckAgain])
+    Plan::now(own).then(node).then([Step::CheckAgain])
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ fn pcie_link(evidence: &Evidence<'_>, gpu: u32) -> Subject {
 
 /// Returns a finding on links of a GPU.
 fn finding(gpu: u32, subject: Subject, message: String, look: [Step; 2]) -> Finding {
-    let part = || Part::Gpu(steps::gpu(gpu));
+    let part = || Part::of(&[gpu]);
     let plan = Plan::now(look).if_it_stays([Step::Reseat(part()), Step::Swap(part())]);
     RULE.finding(subject, message, plan).gpus(&[gpu])
 }

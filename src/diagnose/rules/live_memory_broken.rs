@@ -98,7 +98,7 @@ fn of_lines(
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {
         Severity::Error => {
-            let swap = Step::Swap(Part::Gpu(OneOf(group.gpus())));
+            let swap = Step::Swap(Part::of(&group.gpus()));
             plan.if_it_stays([Step::XidOf("74"), Step::LinkErrors, swap])
         }
         Severity::Warning => plan.if_it_stays([Step::UpdateBiosAndDriver]),
@@ -147,8 +147,8 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
     };
     let message = format!("Two running kernels of {} {what}", evidence.name(gpu));
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
-        .and(When::Now, [Step::Xid, Step::MemoryRows])
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);
+        .then([Step::Xid, Step::MemoryRows])
+        .then([Step::Swap(Part::of(&[gpu]))]);
     RULE.finding(Subject::Gpu { index: gpu }, message, plan).gpus(&[gpu])
 }
 

@@ -108,7 +108,6 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
         .finding(about, message, plan)
         .about_pairs(shared.pairs.clone())
         .gpus(&shared.gpus)
-        .fact("pattern", shared.pattern.clone())
         .fact("together", shared.together)
         .fact("one_at_a_time", shared.alone);
     Some(found)

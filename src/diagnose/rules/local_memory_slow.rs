@@ -111,7 +111,7 @@ fn finding(
         Step::Clocks,
         Step::PowerLimit,
         Step::MemoryRows,
-        Step::Swap(Part::Gpu(one_of(gpus))),
+        Step::Swap(Part::of(gpus)),
     ]);
     RULE.finding(Subject::of_gpus(gpus), message + paths, plan)
         .fact("lowest_achieved", lowest)

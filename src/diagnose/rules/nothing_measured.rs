@@ -123,7 +123,7 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
         Plan::now([Step::CheckWithHost])
     } else if gpus == 0 && gone {
         let load = [Step::LoadDriver, Step::StartLog];
-        Plan::now(load).and(When::Now, [Step::Container, Step::CheckAgain])
+        Plan::now(load).then([Step::Container, Step::CheckAgain])
     } else {
         Plan::now([Step::Driver, Step::Container, Step::CheckAgain])
     }

@@ -93,15 +93,10 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
                 Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
                 Step::XidOf("74"),
             ])
-            .if_it_stays([reseat, Step::Swap(Part::Gpu(gpu(index)))]),
+            .if_it_stays([reseat, Step::Swap(Part::of(&[index]))]),
         )
         .fact("links", nvlink_ends::link_numbers(&links))
-        .fact("crc_errors", crc)
-        .fact("replays", replay)
-        .fact("recoveries", recovery)
-        .fact("failed_recoveries", (failed > 0).then_some(failed))
-        .fact("lost_packets", (lost > 0).then_some(lost))
-        .fact("uncorrected_errors", (uncorrected > 0).then_some(uncorrected));
+        .fact("crc_errors", crc);
     let worst = counted.iter().map(|errors| errors.crc).max();
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
     if harmful == 0 && judged && !slow {

@@ -80,7 +80,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         [odd] if are_paired(evidence, model, gpus, odd.gpu) => {
             findings.push(without_partner(evidence, odd))
         }
-        _ => findings.push(unbridged(evidence, model, &without_bridge, most)),
+        _ => findings.push(unbridged(evidence, model, &without_bridge)),
     }
     match whole.as_slice() {
         [] => {}
@@ -182,7 +182,7 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
 }
 
 /// Returns a finding on cards without a bridge, while others of their model have one.
-fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
+fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices = nvlink_ends::indices(gpus);
     let (others, plan) = if nvlink_missing::is_sxm(model) {
         ("the model have theirs", vec![Step::AskHost(Ask::NvLink)])
@@ -195,7 +195,6 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
     RULE.on_gpus(&indices, what, plan)
         .at(Severity::Warning)
         .fact("inactive_links", inactive_by_gpu(gpus))
-        .fact("active_count_of_like_gpus", most)
 }
 
 /// Returns one finding on links of several GPUs that are down for one reason: all links of each, or the two ends of the
@@ -229,10 +228,7 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             (text, plan)
         }
     };
-    RULE.finding(subject, what, plan)
-        .fact("inactive_links", inactive_by_gpu(gpus))
-        .fact("active_count_of_like_gpus", most)
-        .gpus(&indices)
+    RULE.finding(subject, what, plan).fact("inactive_links", inactive_by_gpu(gpus)).gpus(&indices)
 }
 
 /// Returns the links that are down, with both ends.
@@ -284,7 +280,7 @@ fn behind_switches(last: Step) -> Plan {
 fn between_gpus(indices: &[u32]) -> Plan {
     let reseat = Step::Reseat(Part::GpuAndBridge(one_of(indices)));
     Plan::now([Step::XidOf("74"), Step::LinkErrors, reseat])
-        .if_it_stays([Step::Swap(Part::Gpu(one_of(indices)))])
+        .if_it_stays([Step::Swap(Part::of(indices))])
 }
 
 /// Returns the steps if all links of a GPU are down.
@@ -358,13 +354,11 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         Plan::now([Step::XidOf("74"), Step::FabricManager])
             .if_it_stays([Step::AskHost(Ask::Fabric)])
     } else if links.in_fabric() {
-        behind_switches(Step::Swap(Part::Gpu(steps::gpu(index))))
+        behind_switches(Step::Swap(Part::of(&[index])))
     } else {
         between_gpus(&[index])
     };
-    RULE.finding(subject, which + &compared, plan)
-        .fact("inactive_links", link_numbers(&lost))
-        .fact("active_count_of_like_gpus", most)
+    RULE.finding(subject, which + &compared, plan).fact("inactive_links", link_numbers(&lost))
 }
 
 /// Returns a finding on GPUs of a board in a virtual machine, none of whose links came up.

@@ -164,7 +164,7 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
             ])
             .if_it_stays([
                 reseat,
-                Step::Swap(Part::Gpu(steps::gpu(gpu))),
+                Step::Swap(Part::of(&[gpu])),
             ]),
         )
         .gpus(&[gpu])

@@ -63,9 +63,9 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
 pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspect>) {
     let (reseated, other_end) = match may_have_bridge(evidence, index) {
         true => (Part::GpuAndBridge(steps::gpu(index)), Cause::BridgeOrBoard),
-        false => (Part::Gpu(steps::gpu(index)), Cause::BoardOrSwitch),
+        false => (Part::of(&[index]), Cause::BoardOrSwitch),
     };
-    let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(index)))];
+    let swap = || [Step::SwapTest(Part::of(&[index]))];
     let suspects = vec![
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
         suspect_if(other_end, swap(), Sign::FaultStays),
@@ -132,8 +132,8 @@ fn finding(
         // Boards of four GPUs connect them without switches, and run no fabric manager.
         let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricLog);
         Plan::now([Step::NvLinkDisabled, Step::NvLinkLog])
-            .and(When::Now, fabric)
-            .and(When::Now, [Step::PowerCycle])
+            .then(fabric)
+            .then([Step::PowerCycle])
             .if_it_stays([Step::Service(Served::Board)])
     };
     let mut found = RULE
@@ -209,10 +209,9 @@ fn of_fewer(
                 words::count(active, "active NVLink"),
             ),
             Plan::now([Step::LinkStates, look, Step::PowerCycle])
-                .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
+                .if_it_stays([Step::Swap(Part::of(&[gpu.index]))]),
         )
-        .fact("active_count", active)
-        .fact("active_count_of_like_gpus", should);
+        .fact("active_count", active);
     let on_board = active == 0 && is_part_of_board(gpu);
     if bridged && (!on_board || evidence.virtual_machine()) {
         found.severity = Severity::Warning;
@@ -220,7 +219,7 @@ fn of_fewer(
     if bridged && !on_board {
         found.suspects.push(suspect(Cause::BridgeMissing, [Step::BridgeMissing]));
     }
-    let swap = Step::SwapTest(Part::Gpu(steps::gpu(gpu.index)));
+    let swap = Step::SwapTest(Part::of(&[gpu.index]));
     found.suspects.extend([
         suspect(Cause::LinksDisabled, [Step::FabricLog, Step::XidOf("74")]),
         suspect_if(Cause::GpuItself, [swap], Sign::FaultMoves),

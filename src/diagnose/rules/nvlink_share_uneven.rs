@@ -65,7 +65,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
     );
     let part = match nvlink_missing::may_have_bridge(evidence, gpu) {
         true => Part::GpuAndBridge(steps::gpu(gpu)),
-        false => Part::Gpu(steps::gpu(gpu)),
+        false => Part::of(&[gpu]),
     };
     let plan = Plan::now([
         Step::LinkErrors,

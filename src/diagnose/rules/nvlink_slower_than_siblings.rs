@@ -200,7 +200,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, links: &[(u8, Vec<&Look<'_>>)]) -> 
     };
     let (reseat, suspects) = nvlink_missing::of_errors(evidence, gpu);
     let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::CheckAgain])
-        .if_it_stays([reseat, Step::Swap(Part::Gpu(steps::gpu(gpu)))]);
+        .if_it_stays([reseat, Step::Swap(Part::of(&[gpu]))]);
     let mut found = with_facts(RULE.finding(subject, message, plan), &looks);
     found.suspects = suspects;
     found.gpus(&[gpu])
@@ -218,7 +218,7 @@ fn of_pair(evidence: &Evidence<'_>, looks: &[&Look<'_>]) -> Finding {
     let message = format!("{first} {}{also}", oddness(looks, false));
     let part = match nvlink_missing::may_have_bridge(evidence, pair.source) {
         true => Part::GpuAndBridge(steps::one_of(&gpus)),
-        false => Part::Gpu(steps::one_of(&gpus)),
+        false => Part::of(&gpus),
     };
     let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::FabricLog, Step::CheckAgain])
         .if_it_stays([Step::Swap(part)]);

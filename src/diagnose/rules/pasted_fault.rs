@@ -69,12 +69,11 @@ fn finding(
         PastedFaultKind::PcieFatal => (
             format!("{who} had fatal PCIe errors"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
-                .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::Gpu(one_of(&[gpu.index]))))),
+                .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
         PastedFaultKind::WrongValues => (
             format!("a program found wrong values of {who}"),
-            Plan::until_repair([Step::MachineOutOfService])
-                .and(When::Now, [Step::CheckWithPeerscope]),
+            Plan::until_repair([Step::MachineOutOfService]).then([Step::CheckWithPeerscope]),
         ),
     };
     let line = |fault: &&PastedFault| {

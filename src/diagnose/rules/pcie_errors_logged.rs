@@ -112,7 +112,7 @@ fn finding(
     ]);
     let message = format!("{names}: {said} since the last boot");
     let part = match subject {
-        Subject::Gpu { index } => Step::Reseat(Part::Gpu(gpu(index))),
+        Subject::Gpu { index } => Step::Reseat(Part::of(&[index])),
         _ => Step::Reseat(Part::RiserOrCable),
     };
     let plan = match severity {

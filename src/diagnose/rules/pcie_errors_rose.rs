@@ -94,8 +94,8 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
     let congestion = |suspect: &&Suspect| Cause::Congestion.is(suspect);
     suspects.extend(first.suspects.iter().find(congestion).cloned());
     let plan = Plan::now([Step::WhatIsShared(SharedParts::Risers)])
-        .and(When::Now, elsewhere)
-        .and(When::Now, [Step::CheckAgain]);
+        .then(elsewhere)
+        .then([Step::CheckAgain]);
     Finding { message, ..first }.steps(plan).suspecting(suspects)
 }
 
@@ -215,7 +215,7 @@ fn finding(
     }
     found.suspects = vec![
         suspect_if(Cause::Contacts, [Step::SlowerSlot, Step::ReplaceMatching], Sign::FaultEnds),
-        suspect_if(Cause::GpuItself, [Step::SwapTest(Part::Gpu(one_of(gpus)))], Sign::FaultMoves),
+        suspect_if(Cause::GpuItself, [Step::SwapTest(Part::of(gpus))], Sign::FaultMoves),
     ];
     if !uncorrected && slow.is_empty() && low != Some(true) {
         let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);

@@ -75,14 +75,14 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
                 Step::Reseat(Part::GpuAndRiser(gpu(load.index))),
                 Step::CheckAgain,
             ])
-            .if_it_stays([Step::Swap(Part::Gpu(gpu(load.index)))])
-            .and(When::IfItMoves, [Step::Replace(Part::Gpu(gpu(load.index)))])
+            .if_it_stays([Step::Swap(Part::of(&[load.index]))])
+            .and(When::IfItMoves, [Step::Replace(Part::of(&[load.index]))])
             .and(When::IfItStaysThere, [Step::Replace(Part::RiserCableOrBoard)]),
         )
         .fact("states_in_turn", states);
     found = links::with_slowed(found, &links::slow(evidence, &over));
     found.scope.own_links = true;
-    let swap = || [Step::SwapTest(Part::Gpu(gpu(load.index)))];
+    let swap = || [Step::SwapTest(Part::of(&[load.index]))];
     let reseat = Step::Reseat(Part::GpuAndRiser(gpu(load.index)));
     found.suspects = vec![
         suspect_if(Cause::Contacts, [reseat], Sign::FaultEnds),

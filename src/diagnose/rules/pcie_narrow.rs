@@ -190,7 +190,7 @@ fn name(
 fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
     let (cause, swap) = match link.gpu {
         Some(index) => {
-            let part = Part::Gpu(gpu(index));
+            let part = Part::of(&[index]);
             (Cause::Gpu(gpu(index)), Step::SwapTest(part))
         }
         None => (Cause::SwitchBoard, Step::SwapTest(Part::SwitchBoard(all(gpus)))),
@@ -223,7 +223,7 @@ fn plan(evidence: &Evidence<'_>, few_lanes: bool, link: &Connection, gpus: &[u32
     }
     match (few_lanes, link.gpu) {
         (true, Some(index)) => {
-            let part = || Part::Gpu(gpu(index));
+            let part = || Part::of(&[index]);
             Plan::now([
                 Step::Reseat(Part::GpuAndRiser(gpu(index))),
                 Step::SlotContacts,

@@ -85,7 +85,7 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let compare = compare.into_iter().filter(|step| switched || *step != Step::FabricManager);
     let plan = match (patched, small) {
         (true, Some(small)) => Plan::now([small.step(), Step::CheckAgain]).if_it_stays(compare),
-        (true, None) => Plan::now([Step::PatchedWindows, Step::DriverLog]).and(When::Now, compare),
+        (true, None) => Plan::now([Step::PatchedWindows, Step::DriverLog]).then(compare),
         _ if evidence.virtual_machine() => Plan::now([Step::AskHost(Ask::PassThrough)]),
         _ => Plan::now(compare),
     };
@@ -132,8 +132,8 @@ fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
         false => vec![Step::Xid, Step::LinkStates, Step::LinkErrors, Step::Modes],
     };
     let plan = Plan::now(look)
-        .and(When::Now, [Step::Reboot, Step::CheckAgain])
-        .if_it_stays([Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
+        .then([Step::Reboot, Step::CheckAgain])
+        .if_it_stays([Step::Swap(Part::of(&group.gpus()))]);
     let mut found = peer_access::found(
         &RULE,
         evidence,

@@ -50,17 +50,15 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>)
     let place = group.place(evidence);
     let counters = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus)
-        .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
+        .if_it_stays([counters, Step::Swap(Part::of(&group.gpus()))]);
     let message = format!(
         "Copies {place} reach {} GB/s, the other direction {}, {:.0}% less",
         worst.achieved,
         worst.healthy,
         worst.below_percent(),
     );
-    let found = RULE
-        .finding(group.subject(), message, plan)
-        .fact("lowest_achieved", worst.achieved)
-        .fact("other_direction", worst.healthy);
-    let suspects = suspects::of_slow_copies(evidence, &group.pairs);
-    explained.mark(found).suspecting(suspects)
+    explained
+        .finding((&RULE, evidence), message, plan)
+        .fact("other_direction", worst.healthy)
+        .suspecting(suspects::of_slow_copies(evidence, &group.pairs))
 }

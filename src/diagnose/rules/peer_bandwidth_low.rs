@@ -30,7 +30,7 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{remedy, unread_traffic};
+use super::remedy;
 
 rule! {
     "peer-bandwidth-low", Error, All(judge);
@@ -60,13 +60,11 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         }
         _ => None,
     };
-    let mut found = RULE
-        .finding(group.subject(), message, plan)
-        .fact("lowest_achieved", worst.achieved)
+    let mut found = explained
+        .finding((&RULE, evidence), message, plan)
         .fact("expected", expected.gbps)
         .fact("floor", expected.floor_gbps())
         .fact("other_direction", other_way);
-    found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
     found.suspects = suspects::of_slow_group(evidence, group);
     Some(found)
 }
@@ -81,8 +79,8 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
             Step::CheckAgain,
             Step::LinkErrors,
             Step::Clocks,
-            Step::Reseat(Part::Gpu(gpu(*index))),
-            Step::Swap(Part::Gpu(gpu(*index))),
+            Step::Reseat(Part::of(&[*index])),
+            Step::Swap(Part::of(&[*index])),
         ]),
         Common::Link([NodeId::Pci(_), _]) => Plan::now([Step::SharedHop, Step::CheckIdle]),
         Common::Link(_) => Plan::now([Step::ProcessorLinks, Step::CheckIdle]),

@@ -22,7 +22,7 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{peer_bandwidth_asymmetric, remedy, unread_traffic};
+use super::{peer_bandwidth_asymmetric, remedy};
 
 rule! {
     "peer-bandwidth-outlier", Warning, All(judge);
@@ -72,12 +72,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         counters,
         Step::Clocks,
-        Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+        Step::Swap(Part::of(&group.gpus())),
     ]);
-    let found = RULE
-        .finding(group.subject(), message, plan)
-        .fact("lowest_achieved", worst.achieved)
-        .fact("usual", worst.healthy);
-    let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
+    let found = explained.finding((&RULE, evidence), message, plan).fact("usual", worst.healthy);
     Some(found.suspecting(suspects::of_slow_group(evidence, group)))
 }

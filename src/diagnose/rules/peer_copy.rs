@@ -76,9 +76,7 @@ fn one_finding(
     let only_copies = bad.iter().all(|cell| cell.probe.work() == Work::Copies);
     let work = if only_copies { "Copies" } else { "Copies and kernels" };
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
-    let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
     let detail = words::after("; ", Some(&reasons));
     rule.finding(subject, format!("{work} {place} {what}{detail}"), plan)
         .fact("measurements", bad.len())
-        .fact("probes", probes)
 }

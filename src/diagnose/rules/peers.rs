@@ -78,10 +78,17 @@ impl<'a> Explained<'a> {
     }
 
     /// Returns the finding with the pairs of the copies and the change that explains them.
-    pub(super) fn mark(&self, found: Finding) -> Finding {
-        let mut found = found.pairs(&self.group.pairs);
+    pub(super) fn finding(
+        &self,
+        (rule, evidence): (&Rule, &Evidence<'_>),
+        message: String,
+        plan: Plan,
+    ) -> Finding {
+        let mut found = rule.on_group(&self.group, message, plan);
         found.scope.causes.clone_from(&self.causes);
-        found
+        let lowest = self.worst().map(|worst| worst.achieved);
+        unread_traffic::with_reason(found, evidence, &self.group.pairs)
+            .fact("lowest_achieved", lowest)
     }
 }
 

@@ -59,7 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         pageable.rate,
     );
     let own = suspects::pass_through(evidence, &gpus, Ask::HugePages);
-    let plan = Plan::now([Step::CheckFull]).and(When::Now, own);
+    let plan = Plan::now([Step::CheckFull]).then(own);
     let found = RULE
         .on_gpus(&gpus, message, plan)
         .fact("pinned", pinned.rate)

@@ -140,7 +140,7 @@ fn of_links(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
     let lost = worst.rate.lost_percent();
     let [first, last] = [worst.rate.first, worst.rate.last].map(GbPerSecond);
     let more = words::further(", as did ", fallen.len() - 1, "more flow");
-    let part = Part::Gpu(one_of(&place.gpus));
+    let part = Part::of(&place.gpus);
     let plan = Plan::now([Step::LinkErrors, Step::PcieErrors, Step::Xid])
         .if_it_stays([Step::Reseat(part.clone()), Step::Swap(part)]);
     let (name, within) = (worst.path.name(), over_time::after(soak.seconds));

@@ -47,8 +47,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
             "Copies {place} through the host's memory reach {}",
             words::of_healthy(worst.achieved, expected.gbps, floor),
         );
-        RULE.finding(group.subject(), message, too_slow_plan(evidence, group))
-            .fact("lowest_achieved", worst.achieved)
+        explained
+            .finding((&RULE, evidence), message, too_slow_plan(evidence, group))
             .fact("expected", expected.gbps)
             .fact("floor", floor)
     } else {
@@ -72,11 +72,9 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
                 Step::Swap(Part::Gpu(gpus())),
             ])
         };
-        RULE.finding(group.subject(), message, plan)
-            .fact("lowest_achieved", worst.achieved)
-            .fact("usual", worst.healthy)
+        explained.finding((&RULE, evidence), message, plan).fact("usual", worst.healthy)
     };
-    Some(explained.mark(found).suspecting(suspects))
+    Some(found.suspecting(suspects))
 }
 
 /// Returns the steps. They depend on two facts: if one GPU is part of all slow pairs, and if the host has several
@@ -89,14 +87,12 @@ fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
         Subject::Gpu { index } => vec![
             Step::OtherFindings(all(&[index])),
             Step::Reseat(Part::GpuAndRiser(gpu(index))),
-            Step::Swap(Part::Gpu(gpu(index))),
+            Step::Swap(Part::of(&[index])),
         ],
         _ => vec![Step::MemoryModules],
     };
     let node = host::has_several_nodes(evidence).then_some(Step::NumaBind);
-    Plan::now(own)
-        .and(When::Now, node)
-        .and(When::Now, [Step::Stop(Work::OnMachine), Step::CheckAgain])
+    Plan::now(own).then(node).then([Step::Stop(Work::OnMachine), Step::CheckAgain])
 }
 
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {

@@ -58,8 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.on_gpus(&gpus, message, plan)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
             .fact("over_nvlink", Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())))
-            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())))
-            .fact("pattern", seen.pattern.to_string()),
+            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default()))),
     )
 }
 

@@ -187,7 +187,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
                 Plan::now([Step::CheckIdle]).if_it_stays([
                     Step::Retraining,
                     counters,
-                    Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+                    Step::Swap(Part::of(&group.gpus())),
                 ]),
             )
             .at(if alone { Severity::Error } else { Severity::Warning })

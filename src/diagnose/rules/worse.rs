@@ -131,20 +131,20 @@ fn finding(
     let others = Step::OtherFindings(All(gpus.clone()));
     let plan = match against {
         Against::EarlierReport => {
-            let machine = if group.is_some() { Work::OnMachine } else { Work::OnMachine };
-            let plan = Plan::check_without(machine);
-            plan.if_it_stays(match kind.is_of_host() && is_time {
+            Plan::check_without(Work::OnMachine).if_it_stays(match kind.is_of_host() && is_time {
                 true => [Step::Stop(Work::Tools), Step::PowerSaving],
                 false => [Step::WhatWasDone, others],
             })
         }
         Against::Expectations => {
-            let idle = if group.is_some() { Step::CheckIdle } else { Step::CheckIdle };
-            Plan::now([others]).otherwise([idle, Step::CompareExpected])
+            Plan::now([others]).otherwise([Step::CheckIdle, Step::CompareExpected])
         }
     };
-    let subject = group.as_ref().map_or_else(|| Subject::of_gpus(gpus), cluster::Group::subject);
-    let found = rule.finding(subject, format!("{figures} {how}; {kind}{more}"), plan);
+    let message = format!("{figures} {how}; {kind}{more}");
+    let found = match group {
+        Some(group) => rule.on_group(group, message, plan),
+        None => rule.on_gpus(gpus, message, plan),
+    };
     let [then, now] = values.map(|value| match is_time {
         true => Fact::figure(value),
         false => Fact::Rate(GbPerSecond(value)),
@@ -158,18 +158,12 @@ fn finding(
     if against == Against::EarlierReport {
         // Other programs may cause what no link decides.
         let is_of_link = matches!(kind.decided_by, DecidedBy::Path | DecidedBy::Link);
-        found = found
-            .fact("fall", Fact::percent(percent))
-            .fact("noise", Fact::percent(worst.noise_percent()))
-            .at_if(!is_of_link, Severity::Warning);
+        found = found.fact("fall", Fact::percent(percent)).at_if(!is_of_link, Severity::Warning);
     }
     if kind.is_of_host() && !is_time {
         found = found.suspecting(host::suspects(evidence, gpus));
     }
-    Some(match group {
-        Some(group) => found.pairs(&group.pairs),
-        None => found.gpus(gpus),
-    })
+    Some(found)
 }
 
 /// Returns pairs whose figures are worse. The same pairs in several ways of copying are one, with the worst of them.

@@ -84,7 +84,7 @@ fn steps_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
     };
     let errors = load_steps::errors_of(evidence, flows);
     Plan::until_repair([Step::MachineOutOfService])
-        .and(When::Now, [Step::Xid, errors])
-        .and(When::Now, remedy::settings(evidence, &pairs))
-        .and(When::Now, [Step::Swap(part)])
+        .then([Step::Xid, errors])
+        .then(remedy::settings(evidence, &pairs))
+        .then([Step::Swap(part)])
 }

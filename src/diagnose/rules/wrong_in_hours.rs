@@ -47,8 +47,8 @@ fn of_place(rule: &Rule, soak: &Soak, place: &OfPlace<'_, WrongPath<'_>>) -> Opt
     let message =
         format!("{name}{more}: wrong bytes after {}{when}{detail}", words::count(bursts, "burst"));
     let plan = Plan::until_repair([Step::MachineOutOfService])
-        .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&place.gpus)))]);
+        .then([Step::Xid, Step::LinkErrors, Step::TestMemory])
+        .then([Step::Swap(Part::of(&place.gpus))]);
     let found = rule
         .finding(place.subject.clone(), message, plan)
         .fact("wrong_bursts", bursts)

@@ -246,7 +246,7 @@ fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severi
                 Some(address) => Step::ResetGpuAt(all(&[index]), At(vec![address])),
                 None => Step::ResetGpu(all(&[index]), Listed(vec![index])),
             };
-            Some((reset, Part::Gpu(gpu(index))))
+            Some((reset, Part::of(&[index])))
         }
         _ => None,
     };

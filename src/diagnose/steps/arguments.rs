@@ -136,6 +136,13 @@ pub(crate) enum Part {
     Dock,
 }
 
+impl Part {
+    /// One of these GPUs.
+    pub(crate) fn of(gpus: &[u32]) -> Self {
+        Self::Gpu(one_of(gpus))
+    }
+}
+
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
