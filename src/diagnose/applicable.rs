@@ -111,7 +111,7 @@ mod tests {
         let said = on(&h200_vm(2), plan()).unwrap();
         assert_eq!(
             said,
-            "Look for Xid messages (dmesg | grep -i xid); ask whoever runs the host to look at these GPUs there: link, \
+            "Look for Xid messages (dmesg | grep -i xid); ask whoever runs the host to look at these GPUs there: Xid, AER, link, \
              slot, seat, power and cooling, which a guest cannot reach; shut this virtual machine down and start it \
              again, which resets its GPUs; then check again"
         );

@@ -99,7 +99,7 @@ pub(crate) fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<S
         suspects.push(suspect(Cause::Acs(At(ports)), test));
     }
     if suspects.is_empty() && evidence.virtual_machine() {
-        suspects.push(suspect(Cause::HostSettings, [Step::AskHost(Ask::AcsOfBridges)]));
+        suspects.push(suspect(Cause::HostSettings, [Step::AskHost(Ask::IommuAndAcs)]));
     }
     suspects
 }
@@ -127,9 +127,7 @@ pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspe
     let mut suspects = of_slow_copies(evidence, &group.pairs);
     let shared = match group.common {
         Common::Link([NodeId::Pci(_), _]) => suspect(Cause::SharedLink, [Step::PcieErrors]),
-        Common::Link(_) => {
-            suspect(Cause::ProcessorLinks, [Step::CompareProcessorLinks, Step::CheckAgain])
-        }
+        Common::Link(_) => suspect(Cause::ProcessorLinks, [Step::ProcessorLinks, Step::CheckAgain]),
         _ => return suspects,
     };
     let is_elsewhere =

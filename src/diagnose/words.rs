@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::evidence::Evidence;
 use model::fact::{Fact, Facts};
 use model::finding::Subject;
 use model::flow::Flow;
@@ -16,34 +15,6 @@ const SENTENCES: usize = 3;
 
 /// Longest list of pairs that a message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
-
-impl Evidence<'_> {
-    /// Returns words such as `GPU 3 (slot 5)`, or with the PCI address if the slot is not known.
-    pub(crate) fn name(&self, index: u32) -> String {
-        let address = self.snapshot.address_of(index);
-        let slot = address.and_then(|address| pcie::slot(self.snapshot, address));
-        let place = slot.map(|slot| format!("slot {slot}"));
-        format!("GPU {index}{}", in_brackets(place.or_else(|| address.map(|at| at.to_string()))))
-    }
-
-    /// Returns one GPU with its place, several by their numbers, or `all GPUs`.
-    pub(crate) fn named(&self, indices: &[u32]) -> String {
-        match indices {
-            [index] => self.name(*index),
-            all if all.len() == self.snapshot.gpus.len() => "all GPUs".into(),
-            some => gpus(some),
-        }
-    }
-
-    /// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
-    pub(crate) fn processes(&self, gpus: &[u32]) -> Vec<String> {
-        let all = gpus.iter().filter_map(|gpu| self.snapshot.gpu(*gpu)?.processes.known());
-        let named: BTreeMap<u32, Option<&str>> =
-            all.flatten().map(|process| (process.pid, process.name.as_deref())).collect();
-        let text = |(pid, name)| format!("process {pid}{}", in_brackets(name));
-        named.into_iter().map(text).collect()
-    }
-}
 
 /// Returns the place of a subject in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and 0000:36:00.0`.
 /// Empty for the whole machine.

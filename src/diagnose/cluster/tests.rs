@@ -54,7 +54,7 @@ fn pairs_between_two_nodes_are_the_way_between_them() {
     let [group] = found.as_slice() else { panic!("{found:?}") };
     let ends = ["numa0", "numa1"].map(|node| node.parse().unwrap());
     assert_eq!(group.common, Common::Link(ends));
-    assert_eq!(group.place(&evidence), "over NUMA node 0 – NUMA node 1 (8 pairs)");
+    assert_eq!(evidence.place(group), "over NUMA node 0 – NUMA node 1 (8 pairs)");
 }
 
 fn groups_of(topology: &Topology, gpus: u32, pairs: &[(u32, u32)]) -> Vec<Group> {
@@ -74,7 +74,7 @@ fn directions_are_distinguished() {
         let found = groups_of(&topology, 8, pairs);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((&found[0].common, found[0].pairs.len()), (&Common::Gpu(3), pairs.len()));
-        assert!(found[0].place(&evidence).starts_with(way), "{}", found[0].place(&evidence));
+        assert!(evidence.place(&found[0]).starts_with(way), "{}", evidence.place(&found[0]));
     }
     // Without one pair, and with one more in the other direction, it is still the same GPU.
     assert_eq!(commons(&topology, 8, &both[1..]), [Common::Gpu(3)]);

@@ -57,7 +57,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         (one.setup.engine, one.setup.issuer) == (cell.setup.engine, cell.setup.issuer)
     };
     let one_way = one_way.filter(is_alike).and_then(|one| one.achieved_gbps);
-    let place = group.place(evidence);
+    let place = evidence.place(group);
     let message = format!(
         "Both ways at once, copies {place} reach {}",
         words::of_healthy(achieved, worst.healthy, floor),

@@ -97,7 +97,7 @@ pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
     let flows: Vec<Flow> = all.iter().flat_map(|broken| broken.flows.iter().copied()).collect();
     let gpus = gpus(all);
     let parts = match evidence.virtual_machine() {
-        true => vec![Step::AskHost(Ask::Time)],
+        true => vec![Step::AskHost(Ask::Xids)],
         false => vec![
             Step::Reseat(Part::GpusAndJoints(steps::all(&gpus))),
             Step::PowerCables(one_of(&gpus)),

@@ -42,7 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
     let by_mps = evidence.snapshot.host.mps_daemon.get() == Some(true);
     let of = |gpus: &[u32], severity, what: &str| {
-        let mode = Step::DefaultComputeMode(all(gpus), Listed(gpus.to_vec()));
+        let mode = Step::DefaultComputeMode(all(gpus));
         let plan = match by_mps && severity == Severity::Info {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
             false => Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([mode]),

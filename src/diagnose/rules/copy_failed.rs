@@ -93,7 +93,7 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let message = format!("Page-locking memory of the host {does}; {reasons}");
     let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
     let found = RULE.finding(Subject::Machine, message, plan).fact("measurements", bad.len());
-    (!bad.is_empty()).then(|| found)
+    (!bad.is_empty()).then_some(found)
 }
 
 fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
@@ -108,7 +108,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
     );
     let own = || all(&[gpu]);
     let plan = Plan::now([Step::Xid, Step::CheckAlone(own())]).if_it_stays([
-        Step::ResetGpu(own(), Listed(vec![gpu])),
+        Step::ResetGpu(own()),
         Step::PowerCycle,
         Step::Swap(Part::of(&[gpu])),
     ]);

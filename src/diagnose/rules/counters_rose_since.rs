@@ -50,7 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let severity = severity.max().unwrap_or(Severity::Info);
         let look = match subject {
             Subject::Gpu { index } => {
-                vec![Step::LinkErrorsOf(steps::gpu(index), Listed(vec![index])), Step::CheckAgain]
+                vec![Step::LinkErrorsOf(steps::gpu(index)), Step::CheckAgain]
             }
             _ => vec![Step::AerLog, Step::CheckAgain],
         };

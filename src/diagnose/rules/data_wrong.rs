@@ -108,7 +108,7 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
     let suspects = suspected(evidence, group, one_engine);
     let message = format!(
         "Bytes copied {} {}{}; {}{}",
-        group.place(evidence),
+        evidence.place(group),
         wrong.words(),
         match one_engine {
             Some(Engine::Kernel) => " by kernels; what the copy engine moves arrives",
@@ -209,7 +209,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         evidence.named(&gpus),
         how.words()
     );
-    let setting = suspects::pass_through(evidence, &gpus, Ask::Iommu);
+    let setting = suspects::pass_through(evidence, &gpus, Ask::IommuAndAcs);
     let plan = Plan::until_repair([Step::OutOfService(all(&gpus))])
         .then([Step::Xid, Step::EdacLog])
         .then(setting)

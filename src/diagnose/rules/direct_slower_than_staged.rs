@@ -60,7 +60,7 @@ fn finding(
     let worst = bandwidth::lowest(slower, group)?;
     let message = format!(
         "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory",
-        group.place(evidence),
+        evidence.place(group),
         worst.achieved,
         worst.normal,
     );

@@ -82,7 +82,7 @@ fn finding(
     let again = Step::CheckAgain;
     let (plan, suspects) = match manager_runs_here(evidence, gpus) {
         _ if of_a_tray(evidence.snapshot) => {
-            let reset = Step::ResetGpu(all(gpus), Listed(gpus.to_vec()));
+            let reset = Step::ResetGpu(all(gpus));
             (Plan::now([Step::FabricTrays, reset, again]), of_tray())
         }
         Some(false) => {
@@ -93,7 +93,7 @@ fn finding(
             let plan = match here {
                 None => Plan::now([Step::FabricManager, Step::AskHost(Ask::Fabric), again]),
                 _ => Plan::now([Step::FabricManager, Step::RestartFabricManager, again])
-                    .if_it_stays([Step::SwitchLog, Step::PowerCycle]),
+                    .if_it_stays([Step::NvLinkLog, Step::PowerCycle]),
             };
             let is_of_all = gpus.len() == switched;
             (plan, if is_of_all { of_all() } else { of_some() })
@@ -289,7 +289,7 @@ fn of_all() -> Vec<Suspect> {
     vec![
         suspect(Cause::FabricManagerDown, [Step::FabricManager]),
         suspect(Cause::FabricVersion, [Step::FabricManager]),
-        suspect(Cause::NvSwitchMissing, [Step::SwitchLog]),
+        suspect(Cause::NvSwitchMissing, [Step::NvLinkLog]),
     ]
 }
 
@@ -303,7 +303,7 @@ fn of_tray() -> Vec<Suspect> {
 
 fn of_host() -> Vec<Suspect> {
     vec![
-        suspect(Cause::FabricOfHost, [Step::AskHost(Ask::FabricLog)]),
+        suspect(Cause::FabricOfHost, [Step::AskHost(Ask::Fabric)]),
         suspect(Cause::FabricVersion, [Step::FabricManager]),
     ]
 }

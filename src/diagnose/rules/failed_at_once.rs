@@ -57,7 +57,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
     let of_first = first.iter().flat_map(|first| &first.flows).flat_map(|flow| flow.flow().gpus());
     let gpus = words::unique(broken_off::gpus(&broken).into_iter().chain(of_first));
-    let reset = Step::ResetGpu(steps::all(&gpus), Listed(gpus.clone()));
+    let reset = Step::ResetGpu(steps::all(&gpus));
     let plan = match broken.is_empty() {
         true => Plan::now([Step::Xid, Step::FabricLog, Step::CheckAgain]).if_it_stays([
             reset,

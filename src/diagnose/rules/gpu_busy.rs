@@ -65,7 +65,7 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     let plan = Plan::now([Step::EndProgramOn(all(&gpus)), Step::CheckAgain]);
     let (rest, plan) = match alone.len() {
         0 | 1 => ("", plan),
-        _ => ("; the other pairs were judged", plan.otherwise([Step::CheckOthers(Listed(alone))])),
+        _ => ("; the other pairs were judged", plan.otherwise([Step::CheckOthers(All(alone))])),
     };
     let message = format!(
         "{who} {} during the run; nothing can be judged by the figures of {unjudged}{rest}",

@@ -47,6 +47,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         if above <= most {
             return None;
         }
+        let steady = soak.thermal_of(*gpu).and_then(|thermal| thermal.steady_from_s);
         let others = match siblings.len() {
             1 => "other GPU".to_owned(),
             many => format!("median of {many} others"),
@@ -59,7 +60,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let found = RULE
             .finding(Subject::Gpu { index: *gpu }, message, steps)
             .fact("temperature_c", Fact::figure(*celsius))
-            .fact("siblings_temperature_c", Fact::figure(middle));
+            .fact("siblings_temperature_c", Fact::figure(middle))
+            .fact("steady_from", steady.map(Fact::Seconds));
         Some(found)
     };
     warm.iter().filter_map(of).collect()

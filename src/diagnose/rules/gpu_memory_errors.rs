@@ -56,7 +56,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let plan = if failed {
         Plan::until_repair([Step::OutOfService(own())]).then([Step::Replace(Part::of(&[index]))])
     } else if pending {
-        let reset = Step::ResetGpu(own(), Listed(vec![index]));
+        let reset = Step::ResetGpu(own());
         Plan::now([reset, Step::CheckAgain]).if_it_stays([Step::Reboot])
     } else {
         let xids = Step::XidOf("48, 63, 64, 94 and 95");

@@ -54,10 +54,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -> Finding {
     let board = || Part::BoardOf(all(gpus));
     let plan = if evidence.virtual_machine() {
-        Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::SharedParts)])
+        Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::Parts)])
     } else {
         let shared = Step::WhatIsShared(SharedParts::AbovePort);
-        Plan::now([Step::Xid, Step::AerLog, shared, Step::PowerCycle])
+        Plan::now([Step::Xid, shared, Step::PowerCycle])
             .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
     let names = shared::names(evidence, gpus);

@@ -136,7 +136,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let (what, usual) = worst.words();
     let message = format!(
         "{what} {} take {} us, usual are {usual}; more than {} us is reported",
-        group.place(evidence),
+        evidence.place(group),
         short(worst.us),
         short(worst.limit_us),
     );
@@ -149,7 +149,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
         (Some(false), _) => None,
         (_, Path::Staged) => Some(Ask::Processors),
-        (_, Path::Direct) => Some(Ask::Sharing),
+        (_, Path::Direct) => Some(Ask::Processors),
     };
     let plan = plan.if_it_stays(host.map(Step::AskHost));
     let us = |slow: Option<Slow>| slow.map(|slow| Fact::figure(slow.us));

@@ -134,7 +134,7 @@ fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
         Some(link) => (
             Subject::Link { index: gpu, link },
             format!("NVLink {link} of {name}"),
-            Step::LinkErrorsOf(of_gpu(), Listed(vec![gpu])),
+            Step::LinkErrorsOf(of_gpu()),
         ),
         None => (
             pcie_link(evidence, gpu),
@@ -202,7 +202,7 @@ fn nvlinks_recovered(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<F
     let times = words::count(all, "time");
     let first_after = over_time::after(first);
     let message = format!("{which} retrained {times}, first after {first_after} under load");
-    let errors = Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu]));
+    let errors = Step::LinkErrorsOf(steps::gpu(gpu));
     let found = finding(gpu, subject, message, [errors, Step::XidOf("74")]);
     let found = retrained(found, soak, gpu, first).fact("recoveries", all);
     Some(found.fact("links", nvlink_ends::link_numbers(&links)))

@@ -62,7 +62,7 @@ fn finding(
     let highest = slow.iter().filter_map(|talk| talk.push_us).fold(0.0, f64::max);
     let message = format!(
         "Kernel-to-kernel round trips {} take {} us, {} times those of like pairs",
-        group.place(evidence),
+        evidence.place(group),
         short(highest),
         short(highest / median),
     );

@@ -73,7 +73,7 @@ fn stores(evidence: &Evidence<'_>, between: &[&LiveTalk]) -> Vec<Finding> {
 
 /// Returns the finding on what kernels of these pairs see, and what happens to it.
 fn finding(evidence: &Evidence<'_>, group: &Group, what: &str, fate: &str) -> Finding {
-    let message = format!("{what} of running kernels {} {fate}", group.place(evidence));
+    let message = format!("{what} of running kernels {} {fate}", evidence.place(group));
     let plan = talks::plan(evidence, group).and(When::Afterwards, [Step::ComputeAgain]);
     RULE.on_group(group, message, plan).suspecting(talks::suspects(evidence, group))
 }

@@ -70,7 +70,7 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
         let own = match evidence.any_over_nvlink(&judged.pairs()) {
             false => vec![Step::PcieErrors],
             true if evidence.virtual_machine() => {
-                vec![Step::LinkErrors, Step::AskHost(Ask::NvSwitches)]
+                vec![Step::LinkErrors, Step::AskHost(Ask::NvLink)]
             }
             true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricLog],
         };

@@ -21,7 +21,7 @@
 //! copies read and write: 23 to 46% of a data sheet's rate.
 
 use super::prelude::*;
-use crate::models::{self, Local};
+use crate::models;
 use model::measurement::LocalCopy;
 
 rule! {
@@ -63,7 +63,7 @@ fn of_model(
     };
     let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
         let margin = MODEL.of(evidence).max(scatter);
-        known.is_some_and(|known| below(*rate, known.reached[0]) > margin)
+        known.is_some_and(|known| below(*rate, known) > margin)
     };
     let low: Vec<_> = cells.iter().filter(is_low).collect();
     let mut findings: Vec<_> = low
@@ -87,8 +87,8 @@ fn of_model(
         let message = format!(
             "Copies within {} reach {lowest} GB/s, {:.0}% less than healthy ones ({} GB/s); the model is {name}",
             evidence.named(&gpus),
-            below(lowest, known.reached[0]),
-            known.reached[0],
+            below(lowest, known),
+            known,
         );
         findings.push(finding(evidence, message, &gpus, lowest, Some(known)));
     }
@@ -100,7 +100,7 @@ fn finding(
     message: String,
     gpus: &[u32],
     lowest: GbPerSecond,
-    known: Option<Local>,
+    known: Option<GbPerSecond>,
 ) -> Finding {
     let is_slow = |gpu: &u32| !links::slow_with(evidence, *gpu).is_empty();
     let paths = match gpus.iter().any(is_slow) {
@@ -109,13 +109,13 @@ fn finding(
     };
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         Step::Clocks,
-        Step::PowerLimit,
+        Step::PowerSupply,
         Step::MemoryRows,
         Step::Swap(Part::of(gpus)),
     ]);
     RULE.finding(Subject::of_gpus(gpus), message + paths, plan)
         .fact("lowest_achieved", lowest)
-        .fact("known_of_model", known.map(|known| known.reached[0]))
+        .fact("known_of_model", known)
         .gpus(gpus)
 }
 

@@ -36,8 +36,7 @@ pub(super) fn shared_port(
 pub(super) fn plan(evidence: &Evidence<'_>, index: u32) -> Plan {
     let lost = || gpu(index);
     if evidence.virtual_machine() {
-        return Plan::now([Step::Xid, Step::RestartGuest])
-            .if_it_stays([Step::AskHost(Ask::LostGpu)]);
+        return Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::Parts)]);
     }
     if is_module(evidence, index) {
         return Plan::now([Step::Xid, Step::Bmc, Step::PowerCycle]).if_it_stays([

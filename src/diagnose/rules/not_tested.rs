@@ -108,7 +108,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     let mut steps = Vec::new();
     if !closed.is_empty() {
-        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed.clone())));
+        steps.push(Step::DefaultComputeMode(all(&closed)));
     }
     steps.push(Step::CheckAgain);
     let mut plan = Plan::now(steps);
@@ -162,7 +162,7 @@ fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {
     if closed.is_empty() {
         steps.push(Step::RemoveReason);
     } else {
-        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed)));
+        steps.push(Step::DefaultComputeMode(all(&closed)));
     }
     steps.push(Step::CheckAgain);
     Plan::now(steps).otherwise([Step::CheckLess])

@@ -88,12 +88,8 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .finding(
             subject,
             format!("{which} counted {} during the check{fine}", words::counted(&counts)),
-            Plan::now([
-                Step::CheckAgain,
-                Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
-                Step::XidOf("74"),
-            ])
-            .if_it_stays([reseat, Step::Swap(Part::of(&[index]))]),
+            Plan::now([Step::CheckAgain, Step::LinkErrorsOf(gpu(index)), Step::XidOf("74")])
+                .if_it_stays([reseat, Step::Swap(Part::of(&[index]))]),
         )
         .fact("links", nvlink_ends::link_numbers(&links))
         .fact("crc_errors", crc);

@@ -375,7 +375,7 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
             }
         ),
         Plan::now([Step::ReloadDriver, Step::LinkStates])
-            .if_it_stays([Step::AskHost(Ask::NvLink), Step::AskHost(Ask::FabricLog)]),
+            .if_it_stays([Step::AskHost(Ask::NvLink), Step::AskHost(Ask::Fabric)]),
     )
     .at(Severity::Warning)
     .fact("inactive_links", inactive_by_gpu(gpus))

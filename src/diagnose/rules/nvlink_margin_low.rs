@@ -160,7 +160,7 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
             ),
             Plan::now([
                 Step::CheckAgain,
-                Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
+                Step::LinkErrorsOf(steps::gpu(gpu)),
             ])
             .if_it_stays([
                 reseat,

@@ -71,7 +71,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         Step::LinkErrors,
         Step::FabricLog,
         Step::RestartFabricManager,
-        Step::ResetGpu(all(&[gpu]), Listed(vec![gpu])),
+        Step::ResetGpu(all(&[gpu])),
         Step::CheckAgain,
     ])
     .if_it_stays([Step::Swap(part)]);

@@ -57,14 +57,14 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let connected =
         group.pairs.iter().all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
     let place = match (&group.common, group.pairs.as_slice()) {
-        _ if connected => group.place(evidence) + ", although active NVLinks connect them",
+        _ if connected => evidence.place(group) + ", although active NVLinks connect them",
         (Common::OnePair, [pair]) => format!(
             "from {} to {}, while similar pairs, or the other direction, have it",
             evidence.name(pair.source),
             evidence.name(pair.destination)
         ),
-        (Common::OnePair, _) => group.place(evidence) + ", while similar pairs have it",
-        _ => group.place(evidence) + ", while other GPUs of this machine have it",
+        (Common::OnePair, _) => evidence.place(group) + ", while similar pairs have it",
+        _ => evidence.place(group) + ", while other GPUs of this machine have it",
     };
     let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
     let patched = peer_access::patched(evidence, &any) && !connected;
@@ -105,7 +105,7 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
         "Peer access {} fails with a driver error{}",
-        group.place(evidence),
+        evidence.place(group),
         small.as_ref().map(windows::Small::says).unwrap_or_default()
     );
     let plan = Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain])
@@ -124,7 +124,7 @@ fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
             let [from, to] = pair.gpus().map(|gpu| evidence.name(gpu));
             format!("from {from} to {to}")
         }
-        _ => group.place(evidence),
+        _ => evidence.place(group),
     };
     let over_pcie = evidence.any_over_pcie(&group.pairs);
     let look = match over_pcie {
@@ -304,7 +304,7 @@ impl Why {
                 let gpus = evidence.snapshot.gpus.iter();
                 let on: Vec<u32> =
                     gpus.filter(|gpu| gpu.mig.get() == Some(true)).map(|gpu| gpu.index).collect();
-                fine(Fine::Always, Step::MigOff(all(&on), Listed(on)))
+                fine(Fine::Always, Step::MigOff(all(&on)))
             }
             Self::WordsDiffer => Plan::now([Step::OneDriver, Step::Reboot, Step::CheckAgain]),
             Self::Policy => Plan::now([Step::Nothing(Fine::BoardsRefuse)]),

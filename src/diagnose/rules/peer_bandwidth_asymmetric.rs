@@ -47,7 +47,7 @@ pub(super) fn shown_by<'a>(evidence: &Evidence<'a>, explained: &Explained<'a>) -
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>) -> Finding {
     let group = &explained.group;
-    let place = group.place(evidence);
+    let place = evidence.place(group);
     let counters = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus)
         .if_it_stays([counters, Step::Swap(Part::of(&group.gpus()))]);

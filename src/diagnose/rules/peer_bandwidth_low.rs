@@ -50,7 +50,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     // is slower may depend on a digit that a saved report lacks.
     let message = format!(
         "Copies {} reach {}",
-        group.place(evidence),
+        evidence.place(group),
         words::of_healthy(worst.achieved, expected.gbps, expected.floor_gbps()),
     );
     let plan = plan(evidence, group);

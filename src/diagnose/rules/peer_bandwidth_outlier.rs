@@ -64,7 +64,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let counters = remedy::counters(evidence, &group.pairs);
     let message = format!(
         "Copies {} reach {} GB/s, {:.0}% less than the {} of pairs connected alike",
-        group.place(evidence),
+        evidence.place(group),
         worst.achieved,
         worst.below_percent(),
         worst.healthy,

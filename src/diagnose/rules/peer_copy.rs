@@ -50,7 +50,7 @@ pub(super) fn findings(
             let of_group =
                 |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
             let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && of_group(cell)).collect();
-            let place = group.place(evidence);
+            let place = evidence.place(group);
             let mut found = one_finding(rule, group.subject(), &place, what, plan(group), &bad)
                 .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);

@@ -59,7 +59,7 @@ fn finding(evidence: &Evidence<'_>, group: &Group, slow: &[Slow<'_>]) -> Option<
     let ways: BTreeSet<String> = slow.iter().map(|slow| way(slow.cell)).collect();
     let message = format!(
         "Copies {} reach {} GB/s, {:.0}% of the {} in the reference; {}{}",
-        group.place(evidence),
+        evidence.place(group),
         worst.achieved,
         worst.achieved.percent_of(worst.normal),
         worst.normal,

@@ -38,7 +38,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let (group, worst) = (&explained.group, explained.worst()?);
     let is_shared = matches!(group.common, cluster::Common::Link(_));
-    let place = group.place(evidence);
+    let place = evidence.place(group);
     let mut suspects = suspected(evidence, group);
     let found = if explained.is_low(evidence) {
         let expected = evidence.expected(worst.cell)?;

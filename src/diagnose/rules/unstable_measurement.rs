@@ -182,7 +182,7 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
             .on_group(group, format!(
                     "Some copies {} stall: rows of the same copy spread by {worst:.0}% of their median{ways}; the rates of \
                      these pairs are those of rows without such a copy",
-                    group.place(evidence)
+                    evidence.place(group)
                 ),
                 Plan::now([Step::CheckIdle]).if_it_stays([
                     Step::Retraining,
@@ -232,7 +232,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let groups = evidence.groups(&bad, &seen);
         // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
-            [group] => (group.subject(), group.place(evidence)),
+            [group] => (group.subject(), evidence.place(group)),
             _ => (Subject::Machine, format!("of {} of {} pairs", bad.len(), seen.len())),
         };
         let mut found = RULE

@@ -112,7 +112,7 @@ fn finding(
     });
     let named = || evidence.named(gpus);
     let figures = match group {
-        Some(group) => format!("Copies {}", group.place(evidence)),
+        Some(group) => format!("Copies {}", evidence.place(group)),
         None if kind.is_of_host() && is_time => format!("The host's calls for {}", named()),
         None if kind.is_of_host() => format!("Copies between the host and {}", named()),
         None => format!("{} of {ends}", kind.probe),

@@ -244,7 +244,7 @@ fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severi
         Subject::Gpu { index } => {
             let reset = match evidence.snapshot.address_of(index) {
                 Some(address) => Step::ResetGpuAt(all(&[index]), At(vec![address])),
-                None => Step::ResetGpu(all(&[index]), Listed(vec![index])),
+                None => Step::ResetGpu(all(&[index])),
             };
             Some((reset, Part::of(&[index])))
         }

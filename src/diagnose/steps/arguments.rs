@@ -26,10 +26,12 @@ pub(crate) fn all(gpus: &[u32]) -> All {
     All(gpus.to_vec())
 }
 
+/// Written `0,3` with `{:#}`, as nvidia-smi takes GPUs.
 impl fmt::Display for OneOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMED: usize = 3;
         match self.0.len() {
+            _ if f.alternate() => f.write_str(&words::option(&self.0)),
             0 => f.write_str("the GPU"),
             1..=NAMED => {
                 let names: Vec<_> = self.0.iter().map(|gpu| format!("GPU {gpu}")).collect();
@@ -40,22 +42,14 @@ impl fmt::Display for OneOf {
     }
 }
 
+/// Written `0,3` with `{:#}`, as nvidia-smi takes GPUs.
 impl fmt::Display for All {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
+            gpus if f.alternate() => f.write_str(&words::option(gpus)),
             [] => f.write_str("these GPUs"),
             gpus => f.write_str(&words::gpus(gpus)),
         }
-    }
-}
-
-/// GPUs as nvidia-smi takes them: `0,3`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed(pub Vec<u32>);
-
-impl fmt::Display for Listed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&words::option(&self.0))
     }
 }
 
@@ -101,7 +95,6 @@ macro_rules! lists {
 lists! {
     OneOf to gpus,
     All to gpus,
-    Listed to gpus,
     At to addresses,
     AcsOf to addresses,
 }
@@ -216,25 +209,17 @@ macro_rules! choices {
 choices! {
     /// A question for whoever runs the host of a virtual machine; completes "ask whoever runs the host".
     Ask {
-        AcsOfBridges: "for ACSCtl of the bridges above the GPUs (lspci -vvv)",
-        Fabric: "whether the fabric manager runs there and the partition with these GPUs is active",
-        FabricLog: "for the fabric manager's log there, and for its list of partitions",
+        Fabric: "whether the fabric manager runs there and the partition with these GPUs is active, and for its log",
         Firmware: "to bring all GPUs of the model to one version: a guest cannot",
         HugePages: "for huge pages behind the memory of this virtual machine",
-        Iommu: "to look at IOMMU translation there",
         IommuAndAcs: "to look at IOMMU translation and ACS there (ACSCtl of the bridges above the GPUs): a guest can neither see nor change them",
         LinkOfGpu: "to compare LnkCap and LnkSta of the GPU and of the port above it (lspci -vvv)",
-        LostGpu: "to look at the GPU there: Xid, AER, power and seat",
         NumaNodes: "whether processors and memory are pinned to the nodes of the GPUs",
-        NvLink: "whether these GPUs have NVLink there",
-        NvSwitches: "about the NVSwitches that all flows share",
-        Parts: "to look at these GPUs there: link, slot, seat, power and cooling, which a guest cannot reach",
+        NvLink: "about NVLink and NVSwitches of these GPUs there",
+        Parts: "to look at these GPUs there: Xid, AER, link, slot, seat, power and cooling, which a guest cannot reach",
         PassThrough: "whether these GPUs are passed through like the others, with peer-to-peer enabled (with QEMU in one x-nv-gpudirect-clique)",
-        Processors: "whether the processors of this virtual machine are pinned or overcommitted",
-        Sharing: "whether GPUs or processors of this virtual machine are shared",
-        SharedParts: "to look at what these GPUs share there",
-        Time: "about the time of this run and these GPUs",
-        Xids: "for Xid messages of that time",
+        Processors: "whether GPUs or processors of this virtual machine are shared, pinned or overcommitted",
+        Xids: "for Xid messages of the time of this run",
     }
 
     /// Work to stop; completes "stop".

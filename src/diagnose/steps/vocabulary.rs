@@ -21,7 +21,7 @@ model::steps! {
     CheckAlone(gpus: All) => "check-alone" Repeat "check {gpus} alone (--gpus)";
     CheckAloneThenAll => "check-alone" Repeat "check one of these GPUs alone (--gpus), then all at once";
     CheckOtherSwitch => "check-alone" Repeat "check a pair below another switch (--gpus)";
-    CheckOthers(gpus: Listed) => "check-alone" Repeat "check the other GPUs alone (--gpus {gpus})";
+    CheckOthers(gpus: All) => "check-alone" Repeat "check the other GPUs alone (--gpus {gpus:#})";
     CheckSubsets => "check-subsets" Repeat "check subsets of the GPUs (--gpus) to find which ones cause it";
     CheckFull => "longer-profile" Repeat
         "check with --profile full, which measures more patterns, every NUMA node, and takes more samples";
@@ -60,8 +60,8 @@ model::steps! {
     StartLogOf(at: At) => "driver-log" Investigate
         "look for {at} in dmesg (grep -i nvrm): \"probe routine failed\" is a GPU that does not start, \"not supported\" \
          is a board that this version of the driver does not serve";
-    NvLinkLog => "nvlink-log" Investigate "look at dmesg (grep -iE 'nvlink|nvswitch|sxid')";
-    SwitchLog => "nvlink-log" Investigate "look for missing NVSwitches (dmesg | grep -iE 'nvswitch|sxid'; lspci lists them)";
+    NvLinkLog => "nvlink-log" Investigate
+        "look for NVLinks, and for NVSwitches that are missing (dmesg | grep -iE 'nvlink|nvswitch|sxid'; lspci lists them)";
     AerLog => "aer" Investigate "look for AER messages (dmesg | grep -iE 'aer|pcie')";
     CrashLog => "crash-log" Investigate "look for the process in dmesg (segfault)";
     IommuLog(told: String) => "iommu-log" Investigate
@@ -73,8 +73,8 @@ model::steps! {
 
     // To read a counter or a state.
     LinkErrors => "link-errors" Investigate "look at the error counters of the NVLinks (nvidia-smi nvlink -e)";
-    LinkErrorsOf(gpu: OneOf, list: Listed) => "link-errors" Investigate
-        "see whether the same links of {gpu} count again (nvidia-smi nvlink -e -i {list})";
+    LinkErrorsOf(gpu: OneOf) => "link-errors" Investigate
+        "see whether the same links of {gpu} count again (nvidia-smi nvlink -e -i {gpu:#})";
     LinkTrafficAround => "link-traffic" Investigate
         "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus)";
     LinkStates => "link-state" Investigate "look at the states of the NVLinks (nvidia-smi nvlink -s)";
@@ -86,7 +86,6 @@ model::steps! {
         "look for a link that retrains or replays: its counters before and after the check, and dmesg | grep -iE \
          'aer|pcie|xid'";
     Clocks => "clocks" Investigate "look for throttled clocks (nvidia-smi -q -d CLOCK,PERFORMANCE)";
-    PowerLimit => "power-supply" Investigate "look for a power limit (nvidia-smi -q -d POWER)";
     MemoryRows => "memory-rows" Investigate "look for memory rows that were remapped (nvidia-smi -q -d ROW_REMAPPER,ECC)";
     Cooling => "cooling" Investigate
         "look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and the \
@@ -234,10 +233,10 @@ model::steps! {
          disables peer access";
     ExcludedGpus => "module-parameter" ChangeSetting "look for NVreg_ExcludedGpus in /etc/modprobe.d";
     DriverOptions => "module-parameter" ChangeSetting "look at the driver's options in /etc/modprobe.d";
-    MigOff(gpus: All, list: Listed) => "mig-off" ChangeSetting
-        "to exchange data with other GPUs, end all programs on {gpus} and switch MIG off (nvidia-smi -i {list} -mig 0)";
-    DefaultComputeMode(gpus: All, list: Listed) => "default-compute-mode" ChangeSetting
-        "let several programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)";
+    MigOff(gpus: All) => "mig-off" ChangeSetting
+        "to exchange data with other GPUs, end all programs on {gpus} and switch MIG off (nvidia-smi -i {gpus:#} -mig 0)";
+    DefaultComputeMode(gpus: All) => "default-compute-mode" ChangeSetting
+        "let several programs use {gpus} (nvidia-smi -i {gpus:#} -c DEFAULT)";
     Persistence => "persistence" ChangeSetting
         "enable the daemon: systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1 until the next boot)";
     Limits => "limits" ChangeSetting
@@ -270,8 +269,6 @@ model::steps! {
         "look for Max Payload Size in BIOS, or start the kernel with pci=pcie_bus_perf";
     ProcessorLinks => "firmware-setting" ChangeSetting
         "look in BIOS at speed and power saving of the links between the processors, and at what else crosses them";
-    CompareProcessorLinks => "firmware-setting" ChangeSetting
-        "compare their speed and power saving in BIOS with a machine of the same kind";
     LowerPower => "power-limit" ChangeSetting "set a lower power limit (nvidia-smi -pl)";
     PowerSaving => "power-saving" ChangeSetting "check with idle processors and their power saving off";
     GuestClique => "ask-host" AskHost
@@ -283,8 +280,8 @@ model::steps! {
     MachineOutOfService => "out-of-service" TakeOut
         "take the machine out of service: what is computed on it may be wrong";
     LeaveGpuOut(gpu: OneOf) => "leave-gpu-out" TakeOut "leave {gpu} out";
-    ResetGpu(gpus: All, list: Listed) => "reset-gpu" ResetGpu
-        "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {list})";
+    ResetGpu(gpus: All) => "reset-gpu" ResetGpu
+        "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {gpus:#})";
     ResetGpuAt(gpus: All, at: At) => "reset-gpu" ResetGpu
         "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {at})";
     ReloadDriver => "reload-driver" ResetGpu
