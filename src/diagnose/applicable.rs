@@ -104,14 +104,14 @@ mod tests {
                 Advice::PowerCycle,
                 Advice::CheckAgain,
             ])
-            .if_it_stays([Advice::Swap(Part::Gpu(gpu(1))), Advice::MemoryModules])
-            .and(When::IfItMoves, [Advice::Replace(Part::Gpu(gpu(1)))])
+            .if_it_stays([Advice::Swap(Part::of(&[1])), Advice::MemoryModules])
+            .and(When::IfItMoves, [Advice::Replace(Part::of(&[1]))])
         };
         assert_eq!(on(&two_sockets(), plan()), None);
         let said = on(&h200_vm(2), plan()).unwrap();
         assert_eq!(
             said,
-            "Look for Xid messages (dmesg | grep -i xid); ask whoever runs the host to look at these GPUs there: link, \
+            "Look for Xid messages (dmesg | grep -i xid); ask whoever runs the host to look at these GPUs there: Xid, AER, link, \
              slot, seat, power and cooling, which a guest cannot reach; shut this virtual machine down and start it \
              again, which resets its GPUs; then check again"
         );

@@ -33,7 +33,7 @@ pub(crate) fn gpus_of(evidence: &Evidence<'_>, part: Part) -> Vec<u32> {
 
 /// Returns the figures that changes of the machine explain, all of them elsewhere than these GPUs and their links.
 pub(crate) fn explained_elsewhere(evidence: &Evidence<'_>, gpus: &[u32]) -> BTreeSet<FigureKey> {
-    let causes = evidence.explanation().into_iter().flat_map(|one| &one.causes);
+    let causes = evidence.explanation().causes.iter();
     let others = causes.filter(|cause| is_elsewhere(evidence, cause, gpus));
     let figures = others.flat_map(|cause| &cause.explains);
     figures.map(|figure| figure.key.clone()).collect()

@@ -121,10 +121,7 @@ mod tests {
         let level = |code| settings.level(&RuleId::new(code));
         assert_eq!(level("pcie-narrow"), Some(Level::At(Severity::Warning)));
         assert_eq!((level("staged-slow"), level("peer-copy-hung")), (Some(Level::Off), None));
-        assert_eq!(
-            settings.parameter(&RuleId::new("peer-copy-uneven"), "floor_copy_percent"),
-            Some(60.0)
-        );
+        assert_eq!(settings.parameter("peer-copy-uneven", "floor_copy_percent"), Some(60.0));
         assert_eq!(settings.shares["nvlink-4"].percent, 88.0);
         assert_eq!(parse("").unwrap(), Settings::default());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::cluster::{self, Group};
+use super::cluster::{self, Common, Group, end};
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::expected_host;
@@ -53,33 +53,24 @@ pub struct Index<'a> {
     direct: BTreeMap<Pair, &'a PeerBandwidth>,
     staged: BTreeMap<Pair, &'a PeerBandwidth>,
     /// The fewest changes of the machine that account for all figures.
-    explanation: Option<Explanation>,
+    pub(crate) explanation: Explanation,
 }
 
 impl<'a> Index<'a> {
     pub fn of(measurements: &'a Measurements) -> Self {
         let [direct, staged] =
             [Path::Direct, Path::Staged].map(|path| measurements.reference(path));
-        Self { direct, staged, explanation: None }
+        Self { direct, staged, explanation: Explanation::default() }
     }
 
-    /// Returns the explanation alone.
-    pub(crate) fn into_explanation(self) -> Option<Explanation> {
-        self.explanation
-    }
-
-    /// Explains the figures of the evidence.
-    pub(crate) fn explain(&mut self, evidence: &Evidence<'_>) {
-        let explained = |measurements| {
-            explain::explain(
-                evidence.snapshot,
-                evidence.topology,
-                measurements,
-                evidence,
-                explain::BUDGET,
-            )
-        };
-        self.explanation = evidence.measurements.map(explained);
+    /// Returns the index of these measurements, with the explanation of their figures.
+    pub(crate) fn explained(evidence: &Evidence<'_>, measurements: &'a Measurements) -> Self {
+        let Evidence { snapshot, topology, .. } = *evidence;
+        let budget = explain::BUDGET;
+        Self {
+            explanation: explain::explain(snapshot, topology, measurements, evidence, budget),
+            ..Self::of(measurements)
+        }
     }
 
     fn figures(&self, path: Path) -> &BTreeMap<Pair, &'a PeerBandwidth> {
@@ -164,14 +155,15 @@ impl<'a> Evidence<'a> {
         Some(Expectation { scatter_percent: self.scatter_percent(), ..expected })
     }
 
-    /// Returns the explanation of all figures; `None` outside of a judgement.
-    pub(crate) fn explanation(&self) -> Option<&'a Explanation> {
-        self.index?.explanation.as_ref()
+    /// Returns the explanation of all figures; an empty one outside of a judgement.
+    pub(crate) fn explanation(&self) -> &'a Explanation {
+        static NONE: LazyLock<Explanation> = LazyLock::new(Explanation::default);
+        self.index.map_or(&NONE, |index| &index.explanation)
     }
 
     /// Returns how far below its rate any figure may lie because all figures of this machine scatter, per cent.
     pub(crate) fn scatter_percent(&self) -> f64 {
-        self.explanation().map_or(0.0, |one| one.scatter_percent)
+        self.explanation().scatter_percent
     }
 
     /// Returns a rate less what the scatter of this machine's figures allows.
@@ -230,6 +222,84 @@ impl<'a> Evidence<'a> {
     /// Returns true if copies of this pair go over NVLink.
     pub(crate) fn over_nvlink(&self, pair: Pair) -> bool {
         matches!(self.topology.route(pair).map(|route| route.class), Some(LinkClass::NvLink(_)))
+    }
+}
+
+impl Evidence<'_> {
+    /// Returns words such as `GPU 3 (slot 5)`, or with the PCI address if the slot is not known.
+    pub(crate) fn name(&self, index: u32) -> String {
+        let address = self.snapshot.address_of(index);
+        let slot = address.and_then(|address| topology::pcie::slot(self.snapshot, address));
+        let place = slot.map(|slot| format!("slot {slot}"));
+        format!(
+            "GPU {index}{}",
+            words::in_brackets(place.or_else(|| address.map(|at| at.to_string())))
+        )
+    }
+
+    /// Returns one GPU with its place, several by their numbers, or `all GPUs`.
+    pub(crate) fn named(&self, indices: &[u32]) -> String {
+        match indices {
+            [index] => self.name(*index),
+            all if all.len() == self.snapshot.gpus.len() => "all GPUs".into(),
+            some => words::gpus(some),
+        }
+    }
+
+    /// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
+    pub(crate) fn processes(&self, gpus: &[u32]) -> Vec<String> {
+        let all = gpus.iter().filter_map(|gpu| self.snapshot.gpu(*gpu)?.processes.known());
+        let named: BTreeMap<u32, Option<&str>> =
+            all.flatten().map(|process| (process.pid, process.name.as_deref())).collect();
+        let text = |(pid, name)| format!("process {pid}{}", words::in_brackets(name));
+        named.into_iter().map(text).collect()
+    }
+
+    /// Returns the group as words for people: the place of the bad copies.
+    pub(crate) fn place(&self, group: &Group) -> String {
+        match &group.common {
+            Common::Everything => {
+                let gpus = self.named(&group.gpus());
+                format!("between {gpus} ({})", words::count(group.pairs.len(), "pair"))
+            }
+            Common::Gpu(index) => {
+                let gpu = self.name(*index);
+                let ends =
+                    group.pairs.iter().flat_map(|pair| pair.gpus()).filter(|end| end != index);
+                let others = words::count(words::unique(ends).len(), "GPU");
+                match group.pairs.iter().filter(|pair| pair.destination == *index).count() {
+                    0 => format!("from {gpu} to {others}"),
+                    into if into == group.pairs.len() => format!("to {gpu} from {others}"),
+                    _ => format!("between {gpu} and {others}"),
+                }
+            }
+            Common::Link(ends) => {
+                let [one, other] = ends.map(end);
+                let pairs = group.pair_set();
+                let way = match group.pairs.iter().any(|pair| pairs.contains(&pair.reversed())) {
+                    true => String::new(),
+                    false => {
+                        let sources = words::unique(group.pairs.iter().map(|pair| pair.source));
+                        format!(" from {}", words::gpus(&sources))
+                    }
+                };
+                format!("over {one} – {other}{way} ({})", words::count(pairs.len(), "pair"))
+            }
+            Common::OnePair => match group.pairs.as_slice() {
+                [pair] => format!(
+                    "from {} to {}{}",
+                    self.name(pair.source),
+                    self.name(pair.destination),
+                    if group.seen_back { ", one way only," } else { " (not tested the other way)" }
+                ),
+                [pair, ..] => format!(
+                    "between {} and {}",
+                    self.name(pair.source),
+                    self.name(pair.destination)
+                ),
+                [] => String::new(),
+            },
+        }
     }
 }
 

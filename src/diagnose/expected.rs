@@ -121,8 +121,6 @@ const BOTH_WAYS: Share = Share { percent: 97.0, margin_percent: 25.0 };
 /// The same over PCIe, whose acknowledgements travel the other way: 51 to 51.5 of 55.5 GB/s to and from the host on
 /// H200, measured. Root ports of different machines pass peer requests on differently, so a wide margin was chosen.
 pub(super) const BOTH_WAYS_PCIE: Share = Share { percent: 92.0, margin_percent: 35.0 };
-/// The same if processors or host bridges are crossed. Chosen: no figure is known.
-const BOTH_WAYS_FAR: Share = Share { percent: 85.0, margin_percent: 40.0 };
 /// The same through host memory, which both directions share: 24 to 26.5 of 37 GB/s on H200, measured. If the memory
 /// already limits one direction, half is left: the margin is chosen for that.
 pub(super) const BOTH_WAYS_STAGED: Share = Share { percent: 68.0, margin_percent: 50.0 };
@@ -147,20 +145,15 @@ pub(crate) fn moved_by(engine: Engine, share: Share) -> Share {
     }
 }
 
-/// Returns the share that is left of one way while the other direction is busy.
-pub fn both_ways(class: Expected, setup: Setup) -> Share {
-    let share = match class.general {
-        key if key == STAGED.key => BOTH_WAYS_STAGED,
-        key if key == PCIE_FAR.key => BOTH_WAYS_FAR,
-        key if key == PCIE_NEAR.key || key == PCIE_ROOT.key => BOTH_WAYS_PCIE,
-        _ => BOTH_WAYS,
+/// Returns the margin of copies both ways. If processors or host bridges are crossed it is chosen: no figure is known.
+pub(crate) fn both_ways_margin(class: Expected, setup: Setup) -> f64 {
+    let margin = match class.general {
+        key if key == STAGED.key => BOTH_WAYS_STAGED.margin_percent,
+        key if key == PCIE_FAR.key => 40.0,
+        key if key == PCIE_NEAR.key || key == PCIE_ROOT.key => BOTH_WAYS_PCIE.margin_percent,
+        _ => BOTH_WAYS.margin_percent,
     };
-    match setup.engine {
-        Engine::Copy => share,
-        Engine::Kernel => {
-            Share { margin_percent: share.margin_percent.max(KERNEL_MARGIN_PERCENT), ..share }
-        }
-    }
+    if setup.engine == Engine::Kernel { margin.max(KERNEL_MARGIN_PERCENT) } else { margin }
 }
 
 /// Returns the class of a copy between two GPUs. The issuer makes a difference of 1% on H200, within every margin, so
@@ -199,7 +192,7 @@ fn nvlink(route: &PairRoute, snapshot: &Snapshot) -> Expected {
 
 /// Returns the share of theory that copies of a class reach: the user's setting, or its own.
 pub(super) fn share_of(class: Expected, shares: &BTreeMap<String, Share>) -> Share {
-    shares.get(class.key).or_else(|| shares.get(class.general)).copied().unwrap_or(class.share)
+    Part::of(class, shares).share
 }
 
 /// The expected value of a figure.
@@ -253,24 +246,18 @@ pub fn of(
     let theoretical = cell.theoretical_gbps.or_else(|| route.theoretical(cell.setup.path));
     let theoretical = as_written(theoretical.filter(|rate| rate.0 > 0.0)?);
     let class = class_of(route, cell.setup.path, snapshot);
-    let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
+    let mut part = Part::of(class, shares);
     // Encrypted copies have no rate of their own; those over NVLink stay as they are.
     let over_pcie = cell.setup.path == Path::Staged || !matches!(route.class, LinkClass::NvLink(_));
-    if set.is_none() && over_pcie && snapshot.host.encrypts_copies() {
+    if !part.is_set && over_pcie && snapshot.host.encrypts_copies() {
         return None;
     }
-    let mut share = set.unwrap_or(class.share);
-    let mut reached = set.map(|set| [set.percent; 2]).or(class.reached);
-    if set.is_none() && class.key != class.general {
-        share.margin_percent = widened(share, cell.setup.bytes, theoretical);
+    if !part.is_set && class.key != class.general {
+        part.share.margin_percent = widened(part.share, cell.setup.bytes, theoretical);
     }
-    let mut take = |left: f64, margin_percent: f64, [low, high]: [f64; 2]| {
-        share = share.left(left, margin_percent);
-        reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
-    };
     let by_kernel = cell.setup.engine == Engine::Kernel;
     if by_kernel {
-        take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
+        part.take(KERNEL_OF_COPY_PERCENT, KERNEL_MARGIN_PERCENT, KERNEL_REACHED);
     }
     // Over PCIe, the one-way share of a class is known better than the share left both ways. So the share of NVLink is
     // used, and healthy machines come near to the expected figure.
@@ -283,24 +270,53 @@ pub fn of(
             }
             Path::Direct => (BOTH_WAYS, BOTH_WAYS_REACHED_PCIE),
         };
-        take(left.percent, BOTH_WAYS.margin_percent, range);
+        part.take(left.percent, BOTH_WAYS.margin_percent, range);
     }
     // Figures of copies by kernel, and of both directions over NVLink, are known of Hopper only.
     let both = cell.setup.direction == Direction::BothWays;
     let is_measured = class.general == NVLINK_4.key;
     // Both ways over PCIe, cards below one switch: others lose a fifth there (patched 4090s) and are sound.
     let both_known = is_measured || class.key == PCIE_NEAR.key || cell.setup.path == Path::Staged;
-    if set.is_none() && ((by_kernel && !is_measured) || (both && !both_known)) {
-        reached = None;
+    if !part.is_set && ((by_kernel && !is_measured) || (both && !both_known)) {
+        part.reached = None;
     }
-    let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
-    Some(Expectation {
-        class,
-        share,
-        gbps: rate(share.percent),
-        reached: reached.map(|reached| reached.map(rate)),
-        scatter_percent: 0.0,
-    })
+    Some(part.of_rate(theoretical))
+}
+
+/// The part of the theoretical rate that copies of a class reach.
+pub(super) struct Part {
+    class: Expected,
+    /// True if the user set it.
+    pub is_set: bool,
+    share: Share,
+    /// The lowest and the highest that healthy machines are known to have reached, per cent.
+    pub reached: Option<[f64; 2]>,
+}
+
+impl Part {
+    pub(super) fn of(class: Expected, shares: &BTreeMap<String, Share>) -> Self {
+        let set = shares.get(class.key).or_else(|| shares.get(class.general)).copied();
+        let reached = set.map(|set| [set.percent; 2]).or(class.reached);
+        Self { class, is_set: set.is_some(), share: set.unwrap_or(class.share), reached }
+    }
+
+    /// Leaves this part of it, and widens the margin.
+    pub(super) fn take(&mut self, left: f64, margin_percent: f64, [low, high]: [f64; 2]) {
+        self.share = self.share.left(left, margin_percent);
+        let range = |[lowest, highest]: [f64; 2]| [lowest * low / 100.0, highest * high / 100.0];
+        self.reached = self.reached.map(range);
+    }
+
+    pub(super) fn of_rate(self, theoretical: GbPerSecond) -> Expectation {
+        let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
+        Expectation {
+            class: self.class,
+            share: self.share,
+            gbps: rate(self.share.percent),
+            reached: self.reached.map(|reached| reached.map(rate)),
+            scatter_percent: 0.0,
+        }
+    }
 }
 
 /// Returns the margin of a model for copies of this size, which take [`BESIDE_BYTES_US`] longer.

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use super::expected::{
-    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Machine, Share, as_written, percent,
+    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Machine, Part, Share, as_written,
+    percent,
 };
 use model::flow::HostMemory;
 use model::host::{Allocation, HostCopy, HostDirection};
 use model::placement::Engine;
 use model::snapshot::Snapshot;
-use model::units::GbPerSecond;
 
 /// Rate of the link from which on a range both ways is known, GB/s: PCIe 5 x16, 63 GB/s.
 const MEASURED_BOTH_WAYS_GBPS: f64 = 60.0;
@@ -30,28 +30,18 @@ pub fn of(
         return None;
     }
     let theoretical = as_written(copy.theoretical_gbps.filter(|rate| rate.0 > 0.0)?);
-    let set = shares.get(HOST.key).copied();
-    if set.is_none() && snapshot.host.encrypts_copies() {
+    let mut part = Part::of(HOST, shares);
+    if !part.is_set && snapshot.host.encrypts_copies() {
         return None;
     }
-    let mut share = set.unwrap_or(HOST.share);
-    let mut reached = set.map(|set| [set.percent; 2]).or(HOST.reached);
     if copy.direction == HostDirection::BothWays {
-        share.percent *= BOTH_WAYS_PCIE.percent / 100.0;
-        share.margin_percent = share.margin_percent.max(BOTH_WAYS_PCIE.margin_percent);
-        let [low, high] = BOTH_WAYS_REACHED_PCIE;
         // Seen on PCIe 5 x16: A100 read half as much one way as the other there.
-        reached = reached.filter(|_| set.is_some() || theoretical.0 >= MEASURED_BOTH_WAYS_GBPS);
-        reached = reached.map(|[lowest, highest]| [lowest * low / 100.0, highest * high / 100.0]);
+        part.reached =
+            part.reached.filter(|_| part.is_set || theoretical.0 >= MEASURED_BOTH_WAYS_GBPS);
+        let Share { percent, margin_percent } = BOTH_WAYS_PCIE;
+        part.take(percent, margin_percent, BOTH_WAYS_REACHED_PCIE);
     }
-    let rate = |percent: f64| as_written(GbPerSecond(theoretical.0 * percent / 100.0));
-    Some(Expectation {
-        class: HOST,
-        share,
-        gbps: rate(share.percent),
-        reached: reached.map(|range| range.map(rate)),
-        scatter_percent: 0.0,
-    })
+    Some(part.of_rate(theoretical))
 }
 
 /// Writes beside every figure what the healthy machine reaches.
@@ -79,6 +69,7 @@ mod tests {
     use model::snapshot::ConfidentialComputing;
     use model::testing::h200_vm;
     use model::testing::host_copy;
+    use model::units::GbPerSecond;
 
     fn open() -> Snapshot {
         h200_vm(1)

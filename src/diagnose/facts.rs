@@ -109,7 +109,7 @@ pub(crate) fn of_parts(evidence: &Evidence<'_>, parts: &[Component]) -> Option<S
     let (gpus, pairs) = gpus_and_pairs(parts);
     match parts {
         [] | [Component::Machine, ..] => None,
-        [Component::Gpu(_), ..] => Some(words::all_or(evidence.snapshot, &gpus)),
+        [Component::Gpu(_), ..] => Some(evidence.named(&gpus)),
         [Component::Pair(_), ..] => Some(words::count(pairs.len(), "pair")),
         [Component::Function(address)] => Some(address.to_string()),
         _ => Some(words::count(parts.len(), "PCI function")),

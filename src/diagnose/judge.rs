@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::evidence::{Evidence, Index};
 use super::rule::Rule;
 use super::settings::{Level, Settings};
-use super::{applicable, causes, links, looks_of, origin, rules, words};
+use super::{applicable, causes, links, rules, words};
 use model::finding::{Finding, Severity};
 use model::measurement::{Measurements, SecondLook, Status};
 use model::request::Silenced;
@@ -28,19 +28,11 @@ fn without_disturbed(measurements: &Measurements) -> Option<Measurements> {
     Some(sound)
 }
 
-/// Returns the index of these measurements, with the explanation of their figures.
-fn index<'a>(evidence: &Evidence<'_>, measurements: Option<&'a Measurements>) -> Option<Index<'a>> {
-    let mut index = measurements.map(Index::of)?;
-    let sound = Evidence { measurements, ..*evidence };
-    index.explain(&sound);
-    Some(index)
-}
-
 /// Explains the figures that no other program disturbed.
 fn explained(evidence: &Evidence<'_>) -> Option<explain::Explanation> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    index(evidence, measurements)?.into_explanation()
+    Some(Index::explained(evidence, measurements?).explanation)
 }
 
 /// Most GPUs of a machine that gets a second look. A budget: the figures are explained once more for it.
@@ -66,21 +58,17 @@ pub fn second_looks(evidence: &Evidence<'_>) -> Vec<SecondLook> {
 pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let sound = evidence.measurements.and_then(without_disturbed);
     let measurements = sound.as_ref().or(evidence.measurements);
-    let index = index(evidence, measurements);
+    let index = measurements.map(|measurements| Index::explained(evidence, measurements));
     let evidence = &Evidence { measurements, index: index.as_ref(), ..*evidence };
     let beliefs = links::beliefs(evidence);
     let evidence = &Evidence { beliefs: Some(&beliefs), ..*evidence };
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
     without_known(&mut findings);
-    looks_of::name(evidence, &mut findings);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);
     }
     without_empty_references(&mut findings);
-    if let Some(read) = evidence.read_from {
-        origin::add(&mut findings, read, evidence.snapshot);
-    }
     applicable::fit(evidence, &mut findings);
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {
@@ -187,7 +175,7 @@ mod tests {
         };
         let other = |index, severity| on(index, severity, Plan::now([Advice::CheckAgain]));
         for nothing in [other(3, Severity::Error), other(2, Severity::Info)] {
-            assert_eq!(after(nothing), "Check again with the machine idle");
+            assert_eq!(after(nothing), "Check again with the machine and its host idle");
         }
         let said = after(other(2, Severity::Warning));
         assert!(said.starts_with("See the other findings on GPU 2"), "{said}");

@@ -26,10 +26,8 @@ pub mod figures;
 mod judge;
 pub mod kind;
 mod links;
-mod looks_of;
 pub mod manual;
 mod models;
-mod origin;
 pub mod phrases;
 pub mod pick;
 mod rule;
@@ -38,7 +36,6 @@ mod settings;
 mod since;
 mod steps;
 mod suspects;
-mod topics;
 mod verdict;
 mod words;
 
@@ -50,10 +47,9 @@ pub use evidence::Evidence;
 pub use judge::{judge, second_looks, silenced};
 pub use manual::explain;
 pub use rule::Rule;
-pub use rules::ALL as RULES;
 pub use rules::gpu_not_listed::missing;
+pub use rules::{ALL as RULES, by_topic};
 pub use settings::Settings;
-pub use topics::by_topic;
 pub use verdict::{Contract, Ending, Terms, is_gap, verdict};
 
 #[cfg(test)]

@@ -169,24 +169,36 @@ pub(crate) fn rows() -> impl Iterator<Item = Expected> {
 
 /// NVLinks of a module that NVSwitches connect, by words of its product name. All boards with NVSwitches connect all of
 /// them. A800 and H800 were made with fewer for export; bridges and boards without switches are not meant.
-const SWITCHED: &[(&[&str], u8, &str)] = &[
-    (&["V100"], 6, "NVIDIA V100 data sheet: 300 GB/s both ways, 6 links; HGX-2"),
-    (&["A100"], 12, "NVIDIA A100 data sheet: 600 GB/s both ways, 12 links"),
-    (&["A800"], 8, "NVIDIA A800 data sheet: 400 GB/s both ways, 8 links"),
-    (&["H100"], 18, "NVIDIA H100 data sheet: 900 GB/s both ways, 18 links"),
-    (&["H800"], 8, "NVIDIA H800: 400 GB/s both ways, 8 links"),
-    (&["H20"], 18, "NVIDIA H20: 900 GB/s both ways, 18 links"),
-    (&["H200"], 18, "NVIDIA H200 data sheet: 900 GB/s both ways, 18 links; read on 8 x H200"),
-    (&["B100"], 18, "NVIDIA HGX B100: 1.8 TB/s both ways, 18 links"),
-    (&["B200"], 18, "NVIDIA HGX B200 data sheet: 1.8 TB/s both ways, 18 links"),
-    (&["B300"], 18, "NVIDIA HGX B300 data sheet: 1.8 TB/s both ways, 18 links"),
-    (&["GB200"], 18, "NVIDIA GB200 NVL72: 1.8 TB/s both ways, 18 links"),
-    (&["GB300"], 18, "NVIDIA GB300 NVL72: 1.8 TB/s both ways, 18 links"),
+const SWITCHED: &[(&[&str], u8)] = &[
+    // NVIDIA V100 data sheet: 300 GB/s both ways, 6 links; HGX-2.
+    (&["V100"], 6),
+    // NVIDIA A100 data sheet: 600 GB/s both ways, 12 links.
+    (&["A100"], 12),
+    // NVIDIA A800 data sheet: 400 GB/s both ways, 8 links.
+    (&["A800"], 8),
+    // NVIDIA H100 data sheet: 900 GB/s both ways, 18 links.
+    (&["H100"], 18),
+    // NVIDIA H800: 400 GB/s both ways, 8 links.
+    (&["H800"], 8),
+    // NVIDIA H20: 900 GB/s both ways, 18 links.
+    (&["H20"], 18),
+    // NVIDIA H200 data sheet: 900 GB/s both ways, 18 links; read on 8 x H200.
+    (&["H200"], 18),
+    // NVIDIA HGX B100: 1.8 TB/s both ways, 18 links.
+    (&["B100"], 18),
+    // NVIDIA HGX B200 data sheet: 1.8 TB/s both ways, 18 links.
+    (&["B200"], 18),
+    // NVIDIA HGX B300 data sheet: 1.8 TB/s both ways, 18 links.
+    (&["B300"], 18),
+    // NVIDIA GB200 NVL72: 1.8 TB/s both ways, 18 links.
+    (&["GB200"], 18),
+    // NVIDIA GB300 NVL72: 1.8 TB/s both ways, 18 links.
+    (&["GB300"], 18),
 ];
 
 /// Returns the number of NVLinks that NVSwitches connect on a module of this name, if its boards are all made alike.
 pub(crate) fn switched_links(name: &str) -> Option<u8> {
-    let (_, links, _) = SWITCHED.iter().find(|(words, ..)| is_of(name, words))?;
+    let (_, links) = SWITCHED.iter().find(|(words, _)| is_of(name, words))?;
     (!has_any(name, &["NVL"])).then_some(*links)
 }
 
@@ -203,54 +215,28 @@ pub(crate) fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<
     NVLINKS.iter().find(fits).map(|model| model.row)
 }
 
-/// The rate of a copy within one GPU of a model: bytes copied, not read plus written.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Local {
-    /// The lowest and the highest known figure of healthy GPUs, GB/s.
-    pub reached: [GbPerSecond; 2],
-    pub source: &'static str,
-}
-
-/// Words of the product name, and the figures. If p2pBandwidthLatencyTest is the source, they are half of the figure it
+/// Words of the product name, and the lowest known rate of a copy within a healthy GPU, GB/s: bytes copied, not read plus
+/// written. If p2pBandwidthLatencyTest is the source, they are half of the figure it
 /// shows, since it counts both bytes read and bytes written.
-const LOCAL: &[(&[&str], [f64; 2], &str)] = &[
-    (
-        &["H200"],
-        [2005.0, 2094.0],
-        "H200: 2094 GB/s (measured, nvbandwidth); 4010 read and written (published by Azure)",
-    ),
-    (
-        &["H100", "HBM3", "80GB"],
-        [1237.0, 1289.0],
-        "8 x H100: 2475 to 2578 GB/s read and written (nccl issue 1264)",
-    ),
-    (
-        &["GH200", "120GB"],
-        [1799.0, 1801.0],
-        "4 x GH200 120GB: 1799 to 1801 GB/s (published, nvbandwidth)",
-    ),
-    (
-        &["GB200"],
-        [3274.0, 3274.0],
-        "4 x GB200: 13094 GB/s in all (published by Oracle, nvbandwidth)",
-    ),
-    (
-        &["GB300"],
-        [3312.0, 3312.0],
-        "4 x GB300: 13250 GB/s in all (published by Oracle, nvbandwidth)",
-    ),
-    (
-        &["A100", "80GB", "SXM4"],
-        [780.0, 804.0],
-        "8 x A100 80GB: 1561 to 1608 GB/s read and written (nccl-tests issue 100)",
-    ),
+const LOCAL: &[(&[&str], f64)] = &[
+    // H200: 2094 GB/s (measured, nvbandwidth); 4010 read and written (published by Azure).
+    (&["H200"], 2005.0),
+    // 8 x H100: 2475 to 2578 GB/s read and written (nccl issue 1264).
+    (&["H100", "HBM3", "80GB"], 1237.0),
+    // 4 x GH200 120GB: 1799 to 1801 GB/s (published, nvbandwidth).
+    (&["GH200", "120GB"], 1799.0),
+    // 4 x GB200: 13094 GB/s in all (published by Oracle, nvbandwidth).
+    (&["GB200"], 3274.0),
+    // 4 x GB300: 13250 GB/s in all (published by Oracle, nvbandwidth).
+    (&["GB300"], 3312.0),
+    // 8 x A100 80GB: 1561 to 1608 GB/s read and written (nccl-tests issue 100).
+    (&["A100", "80GB", "SXM4"], 780.0),
 ];
 
 /// Returns the rate of copies within a GPU of this name, if it is known.
-pub(crate) fn local(name: &str) -> Option<Local> {
-    let (_, reached, source) =
-        LOCAL.iter().find(|(words, ..)| is_of(name, words) && !has_any(name, &["NVL"]))?;
-    Some(Local { reached: reached.map(GbPerSecond), source })
+pub(crate) fn local(name: &str) -> Option<GbPerSecond> {
+    let fits = |words: &[&str]| is_of(name, words) && !has_any(name, &["NVL"]);
+    LOCAL.iter().find(|(words, _)| fits(words)).map(|(_, lowest)| GbPerSecond(*lowest))
 }
 
 /// Returns true if a product name contains all of these words as words: `GH200` is no `H200`.
@@ -335,9 +321,8 @@ mod tests {
 
     #[test]
     fn copies_within_a_gpu_are_known_of_some_models() {
-        assert_eq!(local("NVIDIA H200").unwrap().reached[1], GbPerSecond(2094.0));
+        assert_eq!(local("NVIDIA H200").unwrap(), GbPerSecond(2005.0));
         assert!(local("NVIDIA GH200 480GB").is_none() && local("NVIDIA H200 NVL").is_none());
         assert!(local("NVIDIA A100-SXM4-40GB").is_none() && local("NVIDIA L40S").is_none());
-        assert!(LOCAL.iter().all(|(_, [low, high], source)| low <= high && !source.is_empty()));
     }
 }

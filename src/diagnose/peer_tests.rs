@@ -139,9 +139,7 @@ fn samples_that_scatter_are_reported_and_usual_spread_is_not() {
     assert_eq!(findings(&machine, Some(&measurements)), []);
     measurements.peer.iter_mut().for_each(|cell| cell.samples = 5);
     scale(&mut measurements, 0.5, |cell| touches(cell, 3));
-    let found =
-        only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
-    assert_eq!(fact(&found, "spread_percent"), 35.0);
+    only(&findings(&machine, Some(&measurements)), "peer-bandwidth-low", Severity::Error);
 }
 
 fn remove_links(machine: &mut Snapshot, gpu: usize, left: usize) {

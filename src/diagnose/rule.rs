@@ -1,12 +1,13 @@
 //! The definition of a rule.
 
+use super::cluster::Group;
 use super::evidence::Evidence;
 use super::steps::Plan;
 use model::finding::{Finding, RuleId, Severity, Subject};
 
 /// The function that returns the findings of a rule on the evidence.
 #[derive(Debug, Clone, Copy)]
-enum Judge {
+pub(crate) enum Judge {
     All(fn(&Evidence<'_>) -> Vec<Finding>),
     /// One at most.
     One(fn(&Evidence<'_>) -> Option<Finding>),
@@ -26,12 +27,16 @@ pub struct Rule {
     pub gap: bool,
     /// Its own file, in [`crate::rules::ALL`]: the `//!` lines at its top are the manual page, which is stored nowhere else.
     pub source: &'static str,
+    /// What it is listed under.
+    pub(crate) topic: &'static str,
     judge: Judge,
 }
 
 /// A figure that a rule judges by.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
+    /// The identifier of its rule.
+    pub(crate) rule: &'static str,
     /// Its name, with the unit at its end.
     pub name: &'static str,
     /// Its value if the user set no other.
@@ -40,33 +45,57 @@ pub struct Parameter {
     pub about: &'static str,
 }
 
+impl Parameter {
+    /// Returns its value: the user's setting, or its default.
+    pub(crate) fn of(&self, evidence: &Evidence<'_>) -> f64 {
+        evidence.settings.parameter(self.rule, self.name).unwrap_or(self.default)
+    }
+
+    /// Returns the margin that it is, per cent, or what the figures of this machine scatter by if that is more.
+    pub(crate) fn margin(&self, evidence: &Evidence<'_>) -> f64 {
+        self.of(evidence).max(evidence.scatter_percent())
+    }
+}
+
+/// Defines `RULE` of a file: its code, its severity, the function that returns its findings, and the figures that it judges
+/// by, each with its meaning and the source of its default above it.
+macro_rules! rule {
+    ($code:literal, $severity:ident, $judge:ident($function:ident) $(, $more:ident)?; $(
+        $(#[doc = $about:literal])+
+        $name:ident: $key:ident = $default:expr;
+    )*) => {
+        pub(crate) const RULE: Rule = Rule::new(
+            $code,
+            Severity::$severity,
+            &[$($name),*],
+            crate::rule::Judge::$judge($function),
+        )$(.$more())?;
+        $(const $name: crate::rule::Parameter = crate::rule::Parameter {
+            rule: $code,
+            name: stringify!($key),
+            default: $default,
+            about: concat!($($about),+),
+        };)*
+    };
+}
+pub(crate) use rule;
+
 impl Rule {
-    /// Returns a rule without parameters.
     pub(crate) const fn new(
         code: &'static str,
         severity: Severity,
-        judge: fn(&Evidence<'_>) -> Vec<Finding>,
+        parameters: &'static [Parameter],
+        judge: Judge,
     ) -> Self {
-        Self::by(code, severity, Judge::All(judge))
-    }
-
-    /// Returns a rule that has one finding at most.
-    pub(crate) const fn of_one(
-        code: &'static str,
-        severity: Severity,
-        judge: fn(&Evidence<'_>) -> Option<Finding>,
-    ) -> Self {
-        Self::by(code, severity, Judge::One(judge))
-    }
-
-    const fn by(code: &'static str, severity: Severity, judge: Judge) -> Self {
-        Self { id: RuleId::new(code), severity, parameters: &[], gap: false, source: "", judge }
-    }
-
-    /// Returns the rule with these parameters.
-    pub const fn with(mut self, parameters: &'static [Parameter]) -> Self {
-        self.parameters = parameters;
-        self
+        Self {
+            id: RuleId::new(code),
+            severity,
+            parameters,
+            gap: false,
+            source: "",
+            topic: "",
+            judge,
+        }
     }
 
     /// Returns the rule with findings that report that something was not tested.
@@ -75,9 +104,9 @@ impl Rule {
         self
     }
 
-    /// Returns the rule with its own file.
-    pub(crate) const fn read_from(mut self, source: &'static str) -> Self {
-        self.source = source;
+    /// Returns the rule with its topic and its own file.
+    pub(crate) const fn listed(mut self, topic: &'static str, source: &'static str) -> Self {
+        (self.topic, self.source) = (topic, source);
         self
     }
 
@@ -89,6 +118,26 @@ impl Rule {
         }
     }
 
+    /// Returns a finding about these GPUs.
+    pub(crate) fn on_gpus(
+        &self,
+        gpus: &[u32],
+        message: impl Into<String>,
+        plan: impl Into<Plan>,
+    ) -> Finding {
+        self.finding(Subject::of_gpus(gpus), message, plan).gpus(gpus)
+    }
+
+    /// Returns a finding about these pairs.
+    pub(crate) fn on_group(
+        &self,
+        group: &Group,
+        message: impl Into<String>,
+        plan: impl Into<Plan>,
+    ) -> Finding {
+        self.finding(group.subject(), message, plan).pairs(&group.pairs)
+    }
+
     /// Returns a finding of this rule with its own severity.
     pub(crate) fn finding(
         &self,
@@ -97,17 +146,6 @@ impl Rule {
         plan: impl Into<Plan>,
     ) -> Finding {
         Finding::new(self.id.clone(), self.severity, subject, message, plan.into().into())
-    }
-
-    /// Returns the value of one of its parameters: the user's setting, or its default.
-    pub(crate) fn parameter(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
-        evidence.settings.parameter(&self.id, parameter.name).unwrap_or(parameter.default)
-    }
-
-    /// Returns a margin among its parameters, per cent, or what the figures of this machine scatter by if that is more.
-    pub(crate) fn margin(&self, evidence: &Evidence<'_>, parameter: &Parameter) -> f64 {
-        let margin = self.parameter(evidence, parameter);
-        margin.max(evidence.scatter_percent())
     }
 
     /// Returns its meaning in one sentence: the first of its manual page.

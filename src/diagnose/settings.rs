@@ -33,7 +33,7 @@ impl Settings {
     }
 
     /// Returns the value of a parameter that was set.
-    pub(crate) fn parameter(&self, rule: &RuleId, name: &str) -> Option<f64> {
-        self.parameters.get(&(rule.to_string(), name.to_owned())).copied()
+    pub(crate) fn parameter(&self, rule: &str, name: &str) -> Option<f64> {
+        self.parameters.get(&(rule.to_owned(), name.to_owned())).copied()
     }
 }

@@ -91,7 +91,7 @@ impl<'a> Since<'a> {
     /// Returns the places whose counters rose or whose GPU has new messages, each with its name.
     pub(crate) fn places(&self, evidence: &Evidence<'_>) -> Vec<(Subject, String, Counts)> {
         let gpus = self.beside.gpus(evidence).into_iter().map(|(then, now)| {
-            let name = words::gpu(evidence.snapshot, now.index);
+            let name = evidence.name(now.index);
             (Subject::Gpu { index: now.index }, name, rises(&of_gpu(then), of_gpu(now)))
         });
         let functions = self.functions(evidence.snapshot).map(|(then, now)| {
@@ -123,7 +123,7 @@ impl<'a> Since<'a> {
             Some(format!(
                 "the {} count of {} went from {then} to {later}: it was reset, or its driver was loaded again",
                 lower.what,
-                words::gpu(evidence.snapshot, now.index)
+                evidence.name(now.index)
             ))
         })
     }

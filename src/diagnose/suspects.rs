@@ -81,9 +81,8 @@ pub(crate) fn iommu_translates(evidence: &Evidence<'_>, gpus: &BTreeSet<u32>) ->
 pub(crate) fn pass_through(evidence: &Evidence<'_>, gpus: &[u32], question: Ask) -> Option<Step> {
     match iommu_translates(evidence, &gpus.iter().copied().collect()) {
         _ if evidence.virtual_machine() => Some(Step::AskHost(question)),
-        Some(true) => Some(Step::PassThrough),
         Some(false) => None,
-        None => Some(Step::PassThroughIfAny),
+        _ => Some(Step::PassThrough),
     }
 }
 
@@ -100,7 +99,7 @@ pub(crate) fn of_pcie_settings(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<S
         suspects.push(suspect(Cause::Acs(At(ports)), test));
     }
     if suspects.is_empty() && evidence.virtual_machine() {
-        suspects.push(suspect(Cause::HostSettings, [Step::AskHost(Ask::AcsOfBridges)]));
+        suspects.push(suspect(Cause::HostSettings, [Step::AskHost(Ask::IommuAndAcs)]));
     }
     suspects
 }
@@ -112,13 +111,13 @@ pub(crate) fn is_setting(suspect: &Suspect) -> bool {
 
 /// Returns other programs on these GPUs as a suspect.
 pub(crate) fn other_work(busy: &[u32]) -> Suspect {
-    let test = [Step::Stop(Work::Listed), Step::CheckAgain];
+    let test = [Step::Stop(Work::OnGpus), Step::CheckAgain];
     suspect(Cause::OtherWork(all(busy)), test)
 }
 
 /// Returns slot, riser and cable of one of these GPUs as a suspect.
 pub(crate) fn own_way(gpus: &[u32]) -> Suspect {
-    let test = [Step::SwapTest(Part::Gpu(one_of(gpus)))];
+    let test = [Step::SwapTest(Part::of(gpus))];
     suspect_if(Cause::OwnWay, test, Sign::FaultStays)
 }
 
@@ -127,10 +126,8 @@ pub(crate) fn own_way(gpus: &[u32]) -> Suspect {
 pub(crate) fn of_slow_group(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     let mut suspects = of_slow_copies(evidence, &group.pairs);
     let shared = match group.common {
-        Common::Link([NodeId::Pci(_), _]) => suspect(Cause::SharedLink, [Step::PcieErrorsAround]),
-        Common::Link(_) => {
-            suspect(Cause::ProcessorLinks, [Step::CompareProcessorLinks, Step::CheckAgain])
-        }
+        Common::Link([NodeId::Pci(_), _]) => suspect(Cause::SharedLink, [Step::PcieErrors]),
+        Common::Link(_) => suspect(Cause::ProcessorLinks, [Step::ProcessorLinks, Step::CheckAgain]),
         _ => return suspects,
     };
     let is_elsewhere =
@@ -155,7 +152,7 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
         if gpus.contains(&link.index) && !reasons.is_empty() {
             suspects.push(suspect(
                 Cause::Clocks(gpu(link.index), reasons.join(", ")),
-                [Step::ClocksDuring, Step::PowerCables(gpu(link.index)), Step::Cooling],
+                [Step::Clocks, Step::PowerCables(gpu(link.index)), Step::Cooling],
             ));
         }
     }
@@ -175,7 +172,7 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
         }
     } else if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
         suspects.extend(of_nvlink_fallback(evidence, pairs));
-        suspects.push(suspect(Cause::NvLinkRepeats, [Step::LinkErrorsAround]));
+        suspects.push(suspect(Cause::NvLinkRepeats, [Step::LinkErrors]));
     }
     suspects
 }
@@ -183,9 +180,9 @@ pub(crate) fn of_slow_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<Sus
 /// Suspects a link that holds up single copies while it trains again, or repeats what it sends.
 pub(crate) fn of_retraining(evidence: &Evidence<'_>, pairs: &[Pair]) -> Suspect {
     if pairs.iter().any(|pair| evidence.over_nvlink(*pair)) {
-        return suspect(Cause::NvLinkRetrains, [Step::LinkErrorsAround]);
+        return suspect(Cause::NvLinkRepeats, [Step::LinkErrors]);
     }
-    suspect(Cause::PcieRetrains, [Step::PcieErrorsDuring])
+    suspect(Cause::PcieRetrains, [Step::PcieErrors])
 }
 
 /// Suspects that bytes of pairs with NVLinks went over PCIe, if their rate is one that the PCIe links of both GPUs
@@ -210,7 +207,7 @@ pub(crate) fn of_staged_copies(evidence: &Evidence<'_>, pairs: &[Pair]) -> Vec<S
     let memory = if evidence.virtual_machine() {
         suspect(Cause::GuestMemory, [Step::AskHost(Ask::NumaNodes)])
     } else {
-        suspect(Cause::OtherNodeOrChannels, [Step::CheckEachNode])
+        suspect(Cause::FewChannels, [Step::CheckEachNode])
     };
     other_work.into_iter().chain([memory]).collect()
 }

@@ -82,7 +82,7 @@ fn the_advice_of_every_rule_is_tested() {
 #[test]
 fn docs_rules_match_the_rules() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules");
-    let files = super::manual::files();
+    let files = super::manual::pages::files();
     if std::env::var_os("PEERSCOPE_WRITE_DOCS").is_some() {
         std::fs::create_dir_all(&folder).unwrap();
         for (name, text) in &files {

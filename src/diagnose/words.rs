@@ -16,17 +16,6 @@ const SENTENCES: usize = 3;
 /// Longest list of pairs that a message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-/// Returns words such as `GPU 3 (slot 5)`, or with the PCI address if the slot is not known.
-pub(crate) fn gpu(snapshot: &Snapshot, index: u32) -> String {
-    let Some(address) = snapshot.address_of(index) else {
-        return format!("GPU {index}");
-    };
-    match pcie::slot(snapshot, address) {
-        Some(slot) => format!("GPU {index} (slot {slot})"),
-        None => format!("GPU {index} ({address})"),
-    }
-}
-
 /// Returns the place of a subject in the chassis: `GPU 3, 0000:3b:00.0, slot 5, below 0000:38:01.0 and 0000:36:00.0`.
 /// Empty for the whole machine.
 pub(crate) fn location(snapshot: &Snapshot, subject: &Subject) -> String {
@@ -71,33 +60,6 @@ pub(crate) fn gpus(indices: &[u32]) -> String {
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
         None => "no GPU".into(),
     }
-}
-
-/// Returns `all GPUs`, or words for these indices.
-pub(crate) fn all_or(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() == snapshot.gpus.len() { "all GPUs".into() } else { gpus(indices) }
-}
-
-/// Returns one GPU with its place, several by their numbers.
-pub(crate) fn named(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if let [index] = indices { gpu(snapshot, *index) } else { gpus(indices) }
-}
-
-/// Returns the same, with the place of a single GPU; a machine's only GPU is named.
-pub(crate) fn named_or_all(snapshot: &Snapshot, indices: &[u32]) -> String {
-    if indices.len() > 1 { all_or(snapshot, indices) } else { named(snapshot, indices) }
-}
-
-/// Returns the other programs with a context on any of these GPUs: `process 4711 (python3)`.
-pub(crate) fn processes(snapshot: &Snapshot, gpus: &[u32]) -> Vec<String> {
-    let all = gpus.iter().filter_map(|gpu| snapshot.gpu(*gpu)?.processes.known()).flatten();
-    let named: BTreeMap<u32, Option<&str>> =
-        all.map(|process| (process.pid, process.name.as_deref())).collect();
-    let text = |(pid, name): (u32, Option<&str>)| match name {
-        Some(name) => format!("process {pid} ({name})"),
-        None => format!("process {pid}"),
-    };
-    named.into_iter().map(text).collect()
 }
 
 /// Returns words such as `0,3`, as nvidia-smi accepts them.

@@ -54,7 +54,7 @@ const BY_DESIGN: f64 = 0.92;
 const OF_BOTH_LEGS: f64 = 0.48;
 
 /// The cheapest explanation of a run's figures.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Explanation {
     /// The changes, each with what it explains.
     pub causes: Vec<Cause>,

@@ -24,8 +24,6 @@ pub enum Fact {
     Percent(f64),
     /// A time; its key ends in `_seconds`.
     Seconds(f64),
-    /// A clock; its key ends in `_mhz`.
-    Megahertz(u64),
     /// A size; its key ends in `_bytes`.
     Bytes(Bytes),
     /// Lanes of a PCIe link; its key ends in `_lanes`.
@@ -94,7 +92,6 @@ impl Fact {
             Self::Rate(_) => Some("_gbps"),
             Self::Percent(_) => Some("_percent"),
             Self::Seconds(_) => Some("_seconds"),
-            Self::Megahertz(_) => Some("_mhz"),
             Self::Bytes(_) => Some("_bytes"),
             Self::Lanes(_) => Some("_lanes"),
             _ => None,
@@ -122,7 +119,6 @@ impl Fact {
                 "gbps" => Self::Rate(GbPerSecond(number.as_f64()?)),
                 "percent" => Self::Percent(number.as_f64()?),
                 "seconds" => Self::Seconds(number.as_f64()?),
-                "mhz" => Self::Megahertz(number.as_u64()?),
                 "bytes" => Self::Bytes(Bytes(number.as_u64()?)),
                 "lanes" => Self::Lanes(u8::try_from(number.as_u64()?).ok()?.try_into().ok()?),
                 _ => number.as_u64().map(Self::Count).or(number.as_f64().map(Self::Figure))?,
@@ -323,7 +319,6 @@ mod tests {
         facts.add("rate", GbPerSecond(6.4));
         facts.add("below", Fact::percent(12.34));
         facts.add("start", Fact::seconds(3.0));
-        facts.add("clock", Fact::Megahertz(1980));
         facts.add("held", Bytes(1024));
         facts.add("width", Fact::Lanes(Lanes::X16));
         facts.add("percent_of_expected", Fact::figure(41.0));

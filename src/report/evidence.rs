@@ -166,7 +166,6 @@ const fn unit(fact: &Fact) -> &'static str {
     match fact {
         Fact::Rate(_) => "GB/s",
         Fact::Seconds(_) => "s",
-        Fact::Megahertz(_) => "MHz",
         _ => "",
     }
 }
@@ -183,7 +182,6 @@ fn bare(fact: &Fact) -> String {
     match fact {
         Fact::Rate(rate) => number(rate.0),
         Fact::Seconds(time) => number(*time),
-        Fact::Megahertz(clock) => clock.to_string(),
         Fact::Percent(share) => format!("{}%", number(*share)),
         Fact::Figure(figure) => number(*figure),
         Fact::Bytes(size) => size.to_string(),

@@ -153,7 +153,7 @@ fn one_slow_pair_is_named() {
     let finding = one_finding(&ran, &report, "peer-bandwidth-low");
     assert_eq!(finding["subject"], json!({"kind": "pair", "source": 2, "destination": 5}));
     assert_eq!(finding["evidence"]["lowest_achieved_gbps"], 200.0);
-    assert_eq!(finding["evidence"]["theoretical_gbps"], 450.0);
+    assert_eq!(finding["evidence"]["expected_gbps"], 396.0);
     let message = finding["message"].as_str().unwrap();
     for part in ["GPU 2", "GPU 5", "200", "396"] {
         assert!(message.contains(part), "{message}");

@@ -6,7 +6,6 @@ use crate::words;
 use model::finding::Subject;
 use model::node::NodeId;
 use model::placement::Pair;
-use model::snapshot::Snapshot;
 
 /// The common part of a group of bad pairs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,53 +55,6 @@ impl Group {
                 Subject::PcieLink { address: *lower }
             }
             _ => Subject::Machine,
-        }
-    }
-
-    /// Returns the group as words for people: the place of the bad copies.
-    pub(crate) fn place(&self, snapshot: &Snapshot) -> String {
-        match &self.common {
-            Common::Everything => {
-                let gpus = words::all_or(snapshot, &self.gpus());
-                format!("between {gpus} ({})", words::count(self.pairs.len(), "pair"))
-            }
-            Common::Gpu(index) => {
-                let gpu = words::gpu(snapshot, *index);
-                let ends =
-                    self.pairs.iter().flat_map(|pair| pair.gpus()).filter(|end| end != index);
-                let others = words::count(words::unique(ends).len(), "GPU");
-                match self.pairs.iter().filter(|pair| pair.destination == *index).count() {
-                    0 => format!("from {gpu} to {others}"),
-                    into if into == self.pairs.len() => format!("to {gpu} from {others}"),
-                    _ => format!("between {gpu} and {others}"),
-                }
-            }
-            Common::Link(ends) => {
-                let [one, other] = ends.map(end);
-                let pairs = self.pair_set();
-                let way = match self.pairs.iter().any(|pair| pairs.contains(&pair.reversed())) {
-                    true => String::new(),
-                    false => {
-                        let sources = words::unique(self.pairs.iter().map(|pair| pair.source));
-                        format!(" from {}", words::gpus(&sources))
-                    }
-                };
-                format!("over {one} – {other}{way} ({})", words::count(pairs.len(), "pair"))
-            }
-            Common::OnePair => match self.pairs.as_slice() {
-                [pair] => format!(
-                    "from {} to {}{}",
-                    words::gpu(snapshot, pair.source),
-                    words::gpu(snapshot, pair.destination),
-                    if self.seen_back { ", one way only," } else { " (not tested the other way)" }
-                ),
-                [pair, ..] => format!(
-                    "between {} and {}",
-                    words::gpu(snapshot, pair.source),
-                    words::gpu(snapshot, pair.destination)
-                ),
-                [] => String::new(),
-            },
         }
     }
 }

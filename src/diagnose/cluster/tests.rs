@@ -1,6 +1,8 @@
 //! Tests which common parts of bad pairs are found.
 
 use super::*;
+use crate::settings::Settings;
+use crate::testing::without_request;
 use model::testing::{h200_vm, two_sockets};
 use model::topology::Topology;
 use topology::build;
@@ -45,12 +47,14 @@ fn two_bad_gpus_are_two() {
 fn pairs_between_two_nodes_are_the_way_between_them() {
     let machine = two_sockets();
     let topology = build(&machine);
+    let settings = Settings::default();
+    let evidence = without_request(&machine, &topology, None, &settings);
     let crossing = [(0, 2), (2, 0), (0, 3), (3, 0), (1, 2), (2, 1), (1, 3), (3, 1)];
     let found = groups_of(&topology, 4, &crossing);
     let [group] = found.as_slice() else { panic!("{found:?}") };
     let ends = ["numa0", "numa1"].map(|node| node.parse().unwrap());
     assert_eq!(group.common, Common::Link(ends));
-    assert_eq!(group.place(&machine), "over NUMA node 0 – NUMA node 1 (8 pairs)");
+    assert_eq!(evidence.place(group), "over NUMA node 0 – NUMA node 1 (8 pairs)");
 }
 
 fn groups_of(topology: &Topology, gpus: u32, pairs: &[(u32, u32)]) -> Vec<Group> {
@@ -61,6 +65,8 @@ fn groups_of(topology: &Topology, gpus: u32, pairs: &[(u32, u32)]) -> Vec<Group>
 fn directions_are_distinguished() {
     let machine = h200_vm(8);
     let topology = build(&machine);
+    let settings = Settings::default();
+    let evidence = without_request(&machine, &topology, None, &settings);
     let out: Vec<_> = (0..8).filter(|&other| other != 3).map(|other| (3, other)).collect();
     let into: Vec<_> = out.iter().map(|&(gpu, other)| (other, gpu)).collect();
     let both: Vec<_> = out.iter().chain(&into).copied().collect();
@@ -68,7 +74,7 @@ fn directions_are_distinguished() {
         let found = groups_of(&topology, 8, pairs);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((&found[0].common, found[0].pairs.len()), (&Common::Gpu(3), pairs.len()));
-        assert!(found[0].place(&machine).starts_with(way), "{}", found[0].place(&machine));
+        assert!(evidence.place(&found[0]).starts_with(way), "{}", evidence.place(&found[0]));
     }
     // Without one pair, and with one more in the other direction, it is still the same GPU.
     assert_eq!(commons(&topology, 8, &both[1..]), [Common::Gpu(3)]);

@@ -22,9 +22,10 @@
 
 use super::prelude::*;
 use model::snapshot::AdapterKind;
-use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::of_one("acs-redirect", Severity::Warning, judge);
+rule! {
+    "acs-redirect", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if evidence.snapshot.host.virtual_machine.get() != Some(false) {

@@ -20,11 +20,10 @@
 //! PCIe Base Specification, link training.
 
 use super::prelude::*;
-use model::node::NodeId;
-use model::topology::Link;
-use topology::pcie::Connection;
 
-pub(crate) const RULE: Rule = Rule::new("adapter-link-narrow", Severity::Warning, judge);
+rule! {
+    "adapter-link-narrow", Warning, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -60,9 +59,7 @@ fn finding(link: &Connection, adapters: Vec<&&str>) -> Option<Finding> {
     let found = RULE
         .finding(Subject::PcieLink { address }, message, plan)
         .at_if(!fewer_lanes, Severity::Info)
-        .fact("adapters", names)
-        .fact("is", link.now.to_string())
-        .fact("could_be", link.possible.to_string());
+        .fact("adapters", names);
     Some(found)
 }
 

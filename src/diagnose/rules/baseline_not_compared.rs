@@ -28,8 +28,9 @@ use crate::baseline::{Beside, Counterparts};
 use crate::figures;
 use crate::since::Since;
 
-pub(crate) const RULE: Rule =
-    Rule::of_one("baseline-not-compared", Severity::Warning, judge).for_gaps();
+rule! {
+    "baseline-not-compared", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if let Some(since) = Since::of(evidence) {
@@ -56,7 +57,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         "None of {then} measurements of the earlier report can be compared with the {now} of this one; it is of {of}"
     );
     let found = RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]);
-    Some(found.fact("then", then).fact("now", now))
+    Some(found.fact("now", now))
 }
 
 /// Returns a finding if most figures of the earlier report have no counterpart, but not all.
@@ -77,7 +78,6 @@ pub(crate) fn mostly(
             old.machine,
         );
         RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
-            .fact("then", all)
             .fact("now", counts.compared)
     })
 }

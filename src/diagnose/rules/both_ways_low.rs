@@ -29,10 +29,12 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{remedy, unread_traffic};
+use super::remedy;
 use crate::expected;
 
-pub(crate) const RULE: Rule = Rule::new("both-ways-low", Severity::Error, judge);
+rule! {
+    "both-ways-low", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::BothWays).into_iter();
@@ -45,8 +47,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let (cell, achieved) = (worst.cell, worst.achieved);
     let route = evidence.topology.route(cell.pair)?;
     let class = expected::class_of(route, cell.setup.path, evidence.snapshot);
-    let margin =
-        expected::both_ways(class, cell.setup).margin_percent.max(evidence.scatter_percent());
+    let margin = expected::both_ways_margin(class, cell.setup).max(evidence.scatter_percent());
     let floor = GbPerSecond(worst.healthy.0 * (1.0 - margin / 100.0));
     if achieved >= floor {
         return None;
@@ -56,30 +57,24 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         (one.setup.engine, one.setup.issuer) == (cell.setup.engine, cell.setup.issuer)
     };
     let one_way = one_way.filter(is_alike).and_then(|one| one.achieved_gbps);
-    let place = group.place(evidence.snapshot);
-    let percent = achieved.percent_of(worst.healthy);
+    let place = evidence.place(group);
     let message = format!(
         "Both ways at once, copies {place} reach {}",
         words::of_healthy(achieved, worst.healthy, floor),
     );
     let mut find = remedy::settings(evidence, &group.pairs);
     if evidence.any_over_nvlink(&group.pairs) {
-        find.push(Step::LinkErrorsBothWays);
+        find.push(Step::LinkErrors);
     }
-    find.push(Step::Swap(Part::Gpu(OneOf(group.gpus()))));
+    find.push(Step::Swap(Part::of(&group.gpus())));
     let plan = Plan::check_without(Work::OnGpus).if_it_stays(find);
     let over_nvlink = cell.setup.path == Path::Direct && evidence.over_nvlink(cell.pair);
 
-    let difference = cell.setup.with_direction(Direction::OneWay).difference();
-    let found = RULE
-        .finding(group.subject(), message, plan)
+    let found = explained
+        .finding((&RULE, evidence), message, plan)
         .at_if(!over_nvlink, Severity::Warning)
-        .fact("lowest_achieved", achieved)
         .fact("one_way", one_way)
         .fact("expected", worst.healthy)
-        .fact("percent_of_expected", Fact::figure(percent))
-        .fact("floor", floor)
-        .fact("copied_by", (!difference.is_empty()).then_some(difference));
-    let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
+        .fact("floor", floor);
     Some(found.suspecting(suspects::of_slow_copies(evidence, &group.pairs)))
 }

@@ -1,6 +1,6 @@
 //! NVLink bridges between cards: how many links they carry, and bridges that carry fewer.
 
-use super::nvlink_ends::{self, Links, inactive_by_gpu};
+use super::nvlink_ends::{self, Links};
 use super::prelude::*;
 
 /// Returns a finding for each pair of cards whose bridge has fewer links up than bridges of such cards carry. Also
@@ -45,7 +45,7 @@ fn half_a_bridge(
 ) -> Finding {
     let active = one.active.len();
     let gpus = [one.gpu.index, other.gpu.index];
-    let [here, there] = gpus.map(|gpu| words::gpu(evidence.snapshot, gpu));
+    let [here, there] = gpus.map(|gpu| evidence.name(gpu));
     let lost = |links: &Links<'_>| {
         let few = links.inactive.len().min(carries - active);
         nvlink_ends::named(&links.inactive[..few], &format!("GPU {}", links.gpu.index))
@@ -53,8 +53,8 @@ fn half_a_bridge(
     let is_whole_bridge = carries > LINKS_OF_ONE && active.is_multiple_of(LINKS_OF_ONE);
     let three_of_one = is_whole_bridge.then_some(Step::ThreeBridges);
     let plan = Plan::now(three_of_one)
-        .and(When::Now, [Step::Reseat(Part::Bridge)])
-        .if_it_stays([Part::Bridge, Part::Gpu(one_of(&gpus))].map(Step::Swap));
+        .then([Step::Reseat(Part::Bridge)])
+        .if_it_stays([Part::Bridge, Part::of(&gpus)].map(Step::Swap));
     let message = format!(
         "{active} of {carries} NVLinks of the bridge between {here} and {there} are up; {} and {} are down",
         lost(one),
@@ -62,12 +62,7 @@ fn half_a_bridge(
     );
     let [source, destination] = gpus;
     let pair = Pair { source, destination };
-    rule.finding(Subject::Pair(pair), message, plan)
-        .at(Severity::Warning)
-        .fact("active_count", active)
-        .fact("links_of_bridge_count", carries)
-        .fact("inactive_links", inactive_by_gpu(&[one, other]))
-        .gpus(&gpus)
+    rule.finding(Subject::Pair(pair), message, plan).at(Severity::Warning).gpus(&gpus)
 }
 
 /// Returns how many links the bridges of a card carry, over all bridges that the card takes, by product name. Returns

@@ -3,10 +3,8 @@
 
 use super::load_steps;
 use super::prelude::*;
-use model::broken_off::{Again, Break, BrokenOff, How};
-use model::flow::{Endpoint, Flow, Place};
-use model::load::{LoadFlow, LoadPattern};
-use model::measurement::Probe;
+use model::broken_off::{Again, Break, How};
+use model::flow::Place;
 
 /// Most flows that a message names (chosen). More flows occur only with more than 32 GPUs; the evidence has the rest.
 const NAMED: usize = 16;
@@ -80,24 +78,12 @@ pub(super) fn with_facts(finding: Finding, all: &[&BrokenOff]) -> Finding {
             pairs.push(pair);
         }
     }
-    let at_once = all.iter().filter(|broken| broken.in_company());
-    let table: Facts = at_once
-        .map(|broken| (format!("round {}", broken.round), named_or_pairs(&broken.flows)))
-        .collect();
     let hows: BTreeSet<How> = events().map(|event| event.how).collect();
     let hows: Vec<&str> = hows.iter().map(|how| how.word()).collect();
-    let numbers = |of: fn(&Break) -> Option<u64>| {
-        let numbers: BTreeSet<u64> = events().filter_map(of).collect();
-        (!numbers.is_empty()).then(|| Fact::numbers(numbers))
-    };
     finding
         .fact("pairs", (!pairs.is_empty()).then_some(pairs))
-        .fact("flows_at_once", (!table.is_empty()).then_some(table))
         .fact("events", events().count())
         .fact("how", hows.join(", "))
-        .fact("signals", numbers(|one| u64::try_from(one.signal?).ok()))
-        .fact("error_codes", numbers(|one| one.error_code.map(u64::from)))
-        .fact("exit_codes", numbers(|one| u64::try_from(one.exit_code?).ok()))
 }
 
 /// Returns the GPUs of these flows.
@@ -109,13 +95,9 @@ pub(super) fn gpus(all: &[&BrokenOff]) -> Vec<u32> {
 /// Returns the steps: read the log, run the same again, and then look at the parts.
 pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
     let flows: Vec<Flow> = all.iter().flat_map(|broken| broken.flows.iter().copied()).collect();
-    let again = match all.iter().any(|broken| broken.in_company()) {
-        true => Step::CheckOftenAndSerial,
-        false => Step::CheckOften,
-    };
     let gpus = gpus(all);
     let parts = match evidence.virtual_machine() {
-        true => vec![Step::AskHost(Ask::Time)],
+        true => vec![Step::AskHost(Ask::Xids)],
         false => vec![
             Step::Reseat(Part::GpusAndJoints(steps::all(&gpus))),
             Step::PowerCables(one_of(&gpus)),
@@ -124,7 +106,7 @@ pub(super) fn plan(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Plan {
         ],
     };
     let errors = load_steps::errors_of(evidence, &flows);
-    Plan::now([Step::Xid, errors, again]).if_it_stays(parts)
+    Plan::now([Step::Xid, errors, Step::CheckOften]).if_it_stays(parts)
 }
 
 /// Returns the possible causes.
@@ -135,7 +117,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, all: &[&BrokenOff]) -> Vec<Suspe
     }
     let joints = Part::GpusAndJoints(steps::all(&gpus(all)));
     let test = [Step::Reseat(joints), Step::CheckAgain, Step::CheckSubsets];
-    let contact = suspect(Cause::BadContact, test);
+    let contact = suspect(Cause::Contacts, test);
     let test = [Step::LowerPower, Step::CheckAgain, Step::Bmc];
     let power = suspect(Cause::Power, test);
     match all.iter().any(|broken| broken.in_company()) {

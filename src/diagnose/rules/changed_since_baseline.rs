@@ -23,17 +23,15 @@ use crate::facts::{self, Change};
 use crate::figures::Allowances;
 use model::machine_facts::in_words;
 
-const LEAST_RISE: Parameter = Parameter {
-    name: "least_rise_percent",
-    default: 3.0,
-    about: "a smaller rise is not reported; as least_fall_percent of fell-since-baseline",
-};
-pub(crate) const RULE: Rule =
-    Rule::of_one("changed-since-baseline", Severity::Info, judge).with(&[LEAST_RISE]);
+rule! {
+    "changed-since-baseline", Info, One(judge);
+    /// a smaller rise is not reported; as least_fall_percent of fell-since-baseline
+    LEAST_RISE: least_rise_percent = 3.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let beside = Beside::of(evidence)?;
-    let name = |gpu: &Gpu| words::gpu(evidence.snapshot, gpu.index);
+    let name = |gpu: &Gpu| evidence.name(gpu.index);
     let new = beside.appeared(evidence).into_iter();
     let mut changes: Vec<String> = new.map(|gpu| format!("{} is new", name(gpu))).collect();
     for (old, new) in beside.gpus(evidence) {
@@ -58,7 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     }));
     let Allowances([_, others @ ..]) = fell_since_baseline::allowances(evidence);
     let [link, memory, processor, time] = others;
-    let pair = RULE.parameter(evidence, &LEAST_RISE);
+    let pair = LEAST_RISE.of(evidence);
     let allowed = Allowances([pair, link, memory, processor, time]);
     let figures = beside.figures(evidence);
     let rose = figures.iter().filter(|figure| figure.is_better(&allowed)).count();

@@ -20,7 +20,9 @@ use super::not_tested;
 use super::prelude::*;
 use model::snapshot::ComputeMode;
 
-pub(crate) const RULE: Rule = Rule::new("compute-mode-restricted", Severity::Info, judge);
+rule! {
+    "compute-mode-restricted", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let driver = &evidence.measured().driver;
@@ -40,12 +42,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let exclusive = in_mode(&[ComputeMode::ExclusiveProcess, ComputeMode::ExclusiveThread]);
     let by_mps = evidence.snapshot.host.mps_daemon.get() == Some(true);
     let of = |gpus: &[u32], severity, what: &str| {
-        let mode = Step::DefaultComputeMode(all(gpus), Listed(gpus.to_vec()));
+        let mode = Step::DefaultComputeMode(all(gpus));
         let plan = match by_mps && severity == Severity::Info {
             true => Plan::now([Step::Nothing(Fine::MpsWantsIt)]).otherwise([Step::QuitMps, mode]),
-            false => Plan::now([Step::Nothing(Fine::IfScheduled)]).otherwise([mode]),
+            false => Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([mode]),
         };
-        let message = format!("{}: {what}", words::named(evidence.snapshot, gpus));
+        let message = format!("{}: {what}", evidence.named(gpus));
         let found = RULE.finding(Subject::of_gpus(gpus), message, plan);
         (!gpus.is_empty()).then(|| found.gpus(gpus).at(severity))
     };

@@ -20,13 +20,14 @@
 //! directions beside kernels. H200 reports 3 (measured).
 
 use super::prelude::*;
-use model::cell::Measurement;
 use model::pipeline::Engines;
 
 /// Most engines that copies between host and GPU can show: one for each direction.
 const SHOWN: u32 = 2;
 
-pub(crate) const RULE: Rule = Rule::new("copy-engines-fewer", Severity::Warning, judge);
+rule! {
+    "copy-engines-fewer", Warning, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // A vGPU has its share of the engines in turns with others, and WSL 2 collects copies before it submits them.
@@ -53,36 +54,19 @@ fn finding(
         0 => "A copy and a kernel take turns",
         _ => "Copies from and to the host take turns",
     };
-    let shares = cells.iter().filter_map(|cell| match observed {
-        0 => cell.kernel_to_device_percent,
-        _ => cell.opposite_percent,
-    });
-    let highest = shares.reduce(f64::max);
-    let speed_up = evidence
-        .measured()
-        .pipeline
-        .iter()
-        .filter(|cell| gpus.contains(&cell.gpu) && cell.cell().tested())
-        .filter_map(|cell| cell.speed_up)
-        .reduce(f64::max);
     let message = format!(
         "{what} on {}: {observed} of {} at work at once",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         words::count(reported, "copy engine"),
     );
     let plan = Plan::now([
-        Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+        Step::LookForVariables,
         Step::Stop(Work::Tools),
-        Step::VgpuOrMig,
+        Step::MigMode,
         Step::CheckAgain,
     ])
-    .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
-    RULE.finding(Subject::of_gpus(&gpus), message, plan)
-        .fact("reported", reported)
-        .fact("observed", observed)
-        .fact("highest_overlap", highest.map(Fact::percent))
-        .fact("pipeline_speed_up", speed_up.map(Fact::figure))
-        .gpus(&gpus)
+    .if_it_stays([Step::Swap(Part::of(&gpus))]);
+    RULE.on_gpus(&gpus, message, plan).fact("reported", reported).fact("observed", observed)
 }
 
 #[cfg(test)]

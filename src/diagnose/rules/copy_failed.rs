@@ -28,11 +28,12 @@
 
 use super::prelude::*;
 use super::{failed_at_once, failed_in_hours, peer_copy};
-use model::cell::Measurement;
-use model::host::{HostCopy, Pinning};
-use model::measurement::{Cell, Probe, Scope};
+use model::host::Pinning;
+use model::measurement::{Cell, Scope};
 
-pub(crate) const RULE: Rule = Rule::new("copy-failed", Severity::Error, judge);
+rule! {
+    "copy-failed", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of_pairs = peer_copy::findings(&RULE, evidence, Status::Failed, "fail", &|group| {
@@ -92,7 +93,7 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
     let message = format!("Page-locking memory of the host {does}; {reasons}");
     let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
     let found = RULE.finding(Subject::Machine, message, plan).fact("measurements", bad.len());
-    (!bad.is_empty()).then(|| found.fact("reasons", reasons))
+    (!bad.is_empty()).then_some(found)
 }
 
 fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
@@ -101,20 +102,19 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, bad: &[Bad<'_>]) -> Finding {
     let ways = words::distinct(bad.iter().map(|bad| &bad.way));
     let message = format!(
         "Copies between the host and {} {}; {ways}; {}",
-        words::gpu(evidence.snapshot, gpu),
+        evidence.name(gpu),
         if hung { "hang" } else { "fail" },
         if reasons.is_empty() { "no reason given" } else { &reasons },
     );
     let own = || all(&[gpu]);
     let plan = Plan::now([Step::Xid, Step::CheckAlone(own())]).if_it_stays([
-        Step::ResetGpu(own(), Listed(vec![gpu])),
+        Step::ResetGpu(own()),
         Step::PowerCycle,
-        Step::Swap(Part::Gpu(steps::gpu(gpu))),
+        Step::Swap(Part::of(&[gpu])),
     ]);
     RULE.finding(Subject::Gpu { index: gpu }, message, plan)
         .gpus(&[gpu])
         .fact("measurements", bad.len())
-        .fact("reasons", reasons)
 }
 
 #[cfg(test)]

@@ -28,9 +28,10 @@
 use super::broken_off::{again, flows, gpus, plan, suspects, unexplained, what, with_facts};
 use super::failed_at_once;
 use super::prelude::*;
-use model::broken_off::BrokenOff;
 
-pub(crate) const RULE: Rule = Rule::new("copy-failed-once", Severity::Warning, judge).for_gaps();
+rule! {
+    "copy-failed-once", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();

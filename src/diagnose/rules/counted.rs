@@ -1,8 +1,7 @@
 //! Shared by the rules on counters: the counts around known traffic.
 
 use super::prelude::*;
-use model::counted::{Counted, MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
-use model::units::Bytes;
+use model::counted::{MOST_WITH_PACKETS_PERCENT, PCIE_COUNTER_RANGE};
 
 /// Least traffic that counters are judged by. Chosen: a thousand times what small copies and calls add.
 const LEAST: u64 = 64 << 20;

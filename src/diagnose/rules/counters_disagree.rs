@@ -20,20 +20,15 @@
 use super::counted::{self, Direction};
 use super::prelude::*;
 use super::traffic_over_pcie;
-use model::counted::Counted;
-use model::units::Bytes;
 
-const BELOW: Parameter = Parameter {
-    name: "below_percent",
-    default: 5.0,
-    about: "how far what was counted may be from what was copied; chosen: five times what healthy machines show",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("counters-disagree", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "counters-disagree", Warning, All(judge);
+    /// how far what was counted may be from what was copied; chosen: five times what healthy machines show
+    BELOW: below_percent = 5.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let most = RULE.parameter(evidence, &BELOW);
+    let most = BELOW.of(evidence);
     let taken = traffic_over_pcie::taken(evidence);
     let is_taken = |gpu: u32| taken.iter().any(|(seen, _)| seen.gpu == gpu);
     let all = counted::sound(evidence)
@@ -79,7 +74,7 @@ fn finding(
     let (what, plan) = match odd {
         Odd::More => (
             "more than was copied; they count something else than data, or another program copied as much everywhere",
-            Plan::now([Step::NoOtherProgram, Step::UpdateDriver, Step::CheckAgain]),
+            Plan::now([Step::Stop(Work::OnGpus), Step::UpdateDriver, Step::CheckAgain]),
         ),
         Odd::Unknown => (
             "less than was copied; whether PCIe carried the rest cannot be told from its counter",
@@ -92,7 +87,7 @@ fn finding(
     };
     let message = format!(
         "The NVLinks of {} counted {counted} of {copied} that it {} ({percent:.0}%), {what}",
-        words::gpu(evidence.snapshot, seen.gpu),
+        evidence.name(seen.gpu),
         direction.word,
     );
     RULE.finding(Subject::of_gpus(gpus), message, plan)
@@ -100,8 +95,6 @@ fn finding(
         .gpus(gpus)
         .fact("copied", Fact::Bytes(copied))
         .fact("counted", Fact::Bytes(counted))
-        .fact("of_copied", Fact::percent(*percent))
-        .fact("pattern", seen.pattern.to_string())
 }
 
 #[cfg(test)]

@@ -20,22 +20,18 @@
 
 use super::prelude::*;
 use crate::since::{Count, Counts, Since, Weight};
-use model::snapshot::Xid;
 
-const PER_MINUTE: Parameter = Parameter {
-    name: "corrected_per_minute_count",
-    default: 8.0,
-    about: "corrected PCIe errors and replays a minute from which they are a warning: DCGM's limit of replays",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("counters-rose-since", Severity::Warning, judge).with(&[PER_MINUTE]);
+rule! {
+    "counters-rose-since", Warning, All(judge);
+    /// corrected PCIe errors and replays a minute from which they are a warning: DCGM's limit of replays
+    PER_MINUTE: corrected_per_minute_count = 8.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(since) = Since::of(evidence).filter(|since| since.began_again.is_none()) else {
         return Vec::new();
     };
-    let per_minute = RULE.parameter(evidence, &PER_MINUTE);
+    let per_minute = PER_MINUTE.of(evidence);
     let finding = |(subject, name, counts): (Subject, String, Counts)| {
         let severity = counts.iter().map(|count| match count.weight {
             Weight::Lost => Severity::Error,
@@ -54,7 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let severity = severity.max().unwrap_or(Severity::Info);
         let look = match subject {
             Subject::Gpu { index } => {
-                vec![Step::LinkErrorsOf(steps::gpu(index), Listed(vec![index])), Step::CheckAgain]
+                vec![Step::LinkErrorsOf(steps::gpu(index)), Step::CheckAgain]
             }
             _ => vec![Step::AerLog, Step::CheckAgain],
         };

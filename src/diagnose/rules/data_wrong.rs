@@ -36,7 +36,9 @@ use model::cell::Subject as _;
 use model::links::SingleLink;
 use model::measurement::Sharing;
 
-pub(crate) const RULE: Rule = Rule::new("data-wrong", Severity::Error, judge);
+rule! {
+    "data-wrong", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let alone = of_pairs(evidence).into_iter().chain(of_links(evidence));
@@ -89,7 +91,7 @@ fn of_links(evidence: &Evidence<'_>) -> Vec<Finding> {
             },
         );
         let plan = Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::CheckAgain])
-            .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+            .and(When::Afterwards, [Step::ComputeAgain]);
         let mut found = RULE.finding(Subject::Pair(pairs[0]), message, plan).pairs(&pairs);
         found.suspects = vec![own];
         found
@@ -103,14 +105,11 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
     );
     let wrong = Wrong::of(cells.iter().map(|cell| cell.verified));
     let seen = words::distinct(cells.iter().filter_map(|cell| cell.verification_detail.as_deref()));
-    let gpus = suspects::gpus_of(&group.pairs);
-    let iommu = suspects::iommu_translates(evidence, &gpus);
-    let redirecting = suspects::redirecting_ports(evidence, &gpus);
     let one_engine = one_engine(evidence, cells);
     let suspects = suspected(evidence, group, one_engine);
     let message = format!(
         "Bytes copied {} {}{}; {}{}",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         wrong.words(),
         match one_engine {
             Some(Engine::Kernel) => " by kernels; what the copy engine moves arrives",
@@ -121,12 +120,10 @@ fn of_group(evidence: &Evidence<'_>, group: &cluster::Group, cells: &[&PeerBandw
         words::after("; ", Some(seen)),
     );
     let plan = remedy::plan(evidence, group, find(evidence, group, one_engine))
-        .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+        .and(When::Afterwards, [Step::ComputeAgain]);
     let mut found = wrong
         .facts(RULE.finding(group.subject(), message, plan))
         .fact("copies", how)
-        .fact("iommu_translating", iommu)
-        .fact("ports_with_acs_redirect", redirecting)
         .pairs(&group.pairs);
     found.suspects = suspects;
     found
@@ -173,7 +170,7 @@ fn find(evidence: &Evidence<'_>, group: &cluster::Group, one_engine: Option<Engi
 
 /// Returns the GPU to swap: the one that all pairs have, or any of theirs.
 fn swapped(group: &cluster::Group) -> Part {
-    Part::Gpu(OneOf(group.gpus()))
+    Part::of(&group.gpus())
 }
 
 /// Returns the engine that alone fails: on all these pairs the other was checked as well, and its bytes arrived.
@@ -202,7 +199,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let ways = words::distinct(wrong.clone().map(|copy| copy.way().to_string()));
     let cells = wrong.map(|copy| (copy.gpu, copy.verified, copy.verification_detail.as_deref()));
     of_gpus(evidence, "between the host and", cells, Some(&ways), |gpus| {
-        [Some(Step::EdacLog), suspects::pass_through(evidence, gpus, Ask::Iommu)]
+        [Some(Step::EdacLog), suspects::pass_through(evidence, gpus, Ask::IommuAndAcs)]
     })
 }
 
@@ -228,16 +225,16 @@ fn of_gpus<'c>(
     let how = Wrong::of(wrong.clone().map(|(_, verified, _)| verified));
     let message = format!(
         "Bytes of copies {place} {} {}{}{}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         how.words(),
         words::after("; ", ways),
         words::after("; ", wrong.clone().find_map(|(.., detail)| detail)),
     );
     let plan = Plan::until_repair([Step::OutOfService(all(&gpus))])
-        .and(When::Now, [Step::Xid])
-        .and(When::Now, look(&gpus).into_iter().flatten())
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&gpus)))]);
-    Some(how.facts(RULE.finding(Subject::of_gpus(&gpus), message, plan).gpus(&gpus)))
+        .then([Step::Xid])
+        .then(look(&gpus).into_iter().flatten())
+        .then([Step::Swap(Part::of(&gpus))]);
+    Some(how.facts(RULE.on_gpus(&gpus, message, plan)))
 }
 
 /// Returns the finding on memory that two processes share.
@@ -253,7 +250,7 @@ fn of_processes(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus: Vec<u32> = words::unique(wrong.iter().flat_map(|cell| [cell.owner, cell.user]));
     let message = format!(
         "Memory of {} that is shared between processes has wrong bytes; {}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         ways.join(", "),
     );
     let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);

@@ -28,10 +28,10 @@ use super::gpu_not_listed::{Why, why};
 use super::prelude::*;
 use crate::coverage::{coverage, hidden};
 use model::measurement::Hidden;
-use model::reading::Reading;
-use model::snapshot::{DeviceFile, DisplayFunction};
 
-pub(crate) const RULE: Rule = Rule::new("devices-hidden", Severity::Info, judge).for_gaps();
+rule! {
+    "devices-hidden", Info, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [from_cuda(evidence), from_nvml(evidence)].into_iter().flatten().collect()
@@ -57,7 +57,7 @@ fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
     let shown: Vec<_> = words::unique(shown).into_iter().map(|(_, name)| name).collect();
     let message = format!(
         "{} not tested; {why}; CUDA's device order is {}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         shown.join(", ")
     );
     let steps = match masked {
@@ -67,9 +67,7 @@ fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
     let found = RULE
         .finding(Subject::Machine, message, steps)
         .fact("hidden_gpus", Fact::Gpus(gpus))
-        .fact("cuda_order", shown)
-        .fact("tested", coverage.tested)
-        .fact("untested", coverage.hidden);
+        .fact("cuda_order", shown);
     Some(found.at_if(!masked, Severity::Warning))
 }
 
@@ -85,7 +83,6 @@ fn from_nvml(evidence: &Evidence<'_>) -> Option<Finding> {
 
 fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
     let addresses: Vec<_> = open.iter().map(|function| function.address).collect();
-    let minors: Vec<_> = open.iter().filter_map(|function| function.minor.get()).collect();
     let container = match &snapshot.host.container {
         Reading::Known(true) => "this process runs in a container".to_owned(),
         Reading::Known(false) => "nothing shows that this process runs in a container".to_owned(),
@@ -104,21 +101,13 @@ fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
         words::count(addresses.len(), "GPU"),
         words::addresses(&addresses),
     );
-    RULE.finding(Subject::Machine, message, plan(&addresses, &minors))
+    RULE.finding(Subject::Machine, message, plan(&addresses))
         .fact("addresses", addresses)
-        .fact("device_minors", Fact::numbers(minors))
-        .fact("device_files", files)
-        .fact("in_a_container", snapshot.host.container.get())
-        .fact("gpus_listed_count", snapshot.gpus.len())
         .at(Severity::Warning)
 }
 
-fn plan(addresses: &[PciAddress], minors: &[u32]) -> Plan {
-    let file = match minors.first() {
-        Some(minor) => Step::DeviceFileOf(*minor),
-        None => Step::DeviceFile,
-    };
-    Plan::now([file, Step::DriverLogOf(At(addresses.to_vec()))])
+fn plan(addresses: &[PciAddress]) -> Plan {
+    Plan::now([Step::DeviceFile, Step::DriverLogOf(At(addresses.to_vec()))])
         .otherwise([Step::Nothing(Fine::IfHidden), Step::CheckOnHost])
 }
 
@@ -153,7 +142,6 @@ mod tests {
         let found = findings(&machine, Some(&measurements));
         let finding = only(&found, &RULE.id, Severity::Info);
         assert!(finding.message.contains("order is GPU 2, GPU 0, GPU 1"), "{}", finding.message);
-        assert_eq!((fact(&finding, "tested"), fact(&finding, "untested")), (6.into(), 6.into()));
         for fail_on in [Severity::Error, Severity::Info] {
             let verdict = verdict(&found, Some(&measurements), fail_on);
             assert_eq!(
@@ -187,7 +175,7 @@ mod tests {
         {
             assert!(found.message.contains(text), "{text}: {}", found.message);
         }
-        assert!(found.next_step.contains("nvidia-modprobe -c 3"), "{}", found.next_step);
+        assert!(found.next_step.contains("nvidia-modprobe -c"), "{}", found.next_step);
         machine.unlisted_gpus[0].device_file = Reading::failed("I/O error");
         machine.host.container = Reading::Known(true);
         let found = only(&findings(&machine, None), "devices-hidden", Severity::Warning);

@@ -24,18 +24,15 @@ use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 use super::{peer_access, remedy, windows};
 
-const BELOW: Parameter = Parameter {
-    name: "below_staged_percent",
-    default: 10.0,
-    about: "how far below the staged figure the direct one may be before it is reported; chosen above the 5 to 10 that \
-            repeats spread by (cuda-samples issue 449)",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("direct-slower-than-staged", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "direct-slower-than-staged", Warning, All(judge);
+    /// how far below the staged figure the direct one may be before it is reported; chosen above the 5 to 10 that
+    /// repeats spread by (cuda-samples issue 449)
+    BELOW: below_staged_percent = 10.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let margin = RULE.margin(evidence, &BELOW);
+    let margin = BELOW.margin(evidence);
     let staged = bandwidth::sound(evidence, Path::Staged);
     let direct = bandwidth::sound(evidence, Path::Direct).into_iter();
     let mut slower: Vec<Compared> =
@@ -63,16 +60,14 @@ fn finding(
     let worst = bandwidth::lowest(slower, group)?;
     let message = format!(
         "Copies {} reach {} GB/s with peer access and {} GB/s through the host's memory",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         worst.achieved,
         worst.normal,
     );
     let found = RULE
-        .finding(group.subject(), message, plan(evidence, group))
+        .on_group(group, message, plan(evidence, group))
         .fact("direct", worst.achieved)
-        .fact("staged", worst.normal)
-        .fact("below_staged", Fact::percent(worst.below_percent()))
-        .pairs(&group.pairs);
+        .fact("staged", worst.normal);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     let windows =
         windows::small(evidence, &group.pairs).filter(|_| evidence.any_over_pcie(&group.pairs));
@@ -95,6 +90,6 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
         false => OTHER_SLOTS.to_vec(),
     };
     Plan::until_repair([Step::DisablePeers(ThroughHost::Faster)])
-        .and(When::Now, remedy::settings(evidence, &group.pairs))
-        .and(When::Now, own)
+        .then(remedy::settings(evidence, &group.pairs))
+        .then(own)
 }

@@ -20,7 +20,9 @@
 use super::prelude::*;
 use model::restore::NVML_VERSION_MISMATCH;
 
-pub(crate) const RULE: Rule = Rule::of_one("driver-mismatch", Severity::Warning, judge);
+rule! {
+    "driver-mismatch", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;
@@ -45,13 +47,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::Machine,
             format!("The loaded kernel module{loaded} and the NVIDIA libraries{others} differ{refused_it}"),
-            Plan::now([Step::RebootOrReload, Step::CheckAgain])
-                .if_it_stays([Step::Dkms, Step::ContainerLibraries]),
+            Plan::now([Step::Reboot, Step::CheckAgain])
+                .if_it_stays([Step::Dkms, Step::Container]),
         )
         .fact("kernel_module_version", module)
-        .fact("driver_version", driver)
-        .fact("nvml_version", host.nvml_version.known())
-        .fact("nvml_refused", refused),
+        .fact("driver_version", driver),
     )
 }
 

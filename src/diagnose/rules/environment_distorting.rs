@@ -20,14 +20,16 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("environment-distorting", Severity::Info, judge);
+rule! {
+    "environment-distorting", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let removed = &evidence.measured().driver.environment_removed;
     let variables: Facts = removed.iter().filter_map(|one| one.split_once('=')).collect();
     let count = words::count(removed.len(), "variable");
     let message = format!("Measured without {count} of the environment; {}", removed.join(", "));
-    let steps = [Step::Nothing(Fine::ForThisCheck), Step::UnsetForOthers];
+    let steps = [Step::Nothing(Fine::Always), Step::UnsetForOthers];
     let found = RULE.finding(Subject::Machine, message, steps);
     (!removed.is_empty()).then(|| found.fact("removed", variables))
 }

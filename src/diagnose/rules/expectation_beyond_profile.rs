@@ -21,9 +21,10 @@
 use super::prelude::*;
 use crate::expectations::Check;
 use crate::figures::Identity;
-use crate::kind::Kind;
 
-pub(crate) const RULE: Rule = Rule::of_one("expectation-beyond-profile", Severity::Info, judge);
+rule! {
+    "expectation-beyond-profile", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let expected = evidence.expectations.filter(|expected| expected.profile.is_some())?;

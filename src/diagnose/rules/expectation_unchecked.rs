@@ -22,8 +22,9 @@ use super::prelude::*;
 use crate::expectations::Check;
 use crate::facts;
 
-pub(crate) const RULE: Rule =
-    Rule::of_one("expectation-unchecked", Severity::Warning, judge).for_gaps();
+rule! {
+    "expectation-unchecked", Warning, One(judge), for_gaps;
+}
 
 /// Returns why a bound was not compared, or not with all its figures. A bound without a place, in a file written by
 /// hand, asks for the figures that were planned, and for one at least. A file written by `expect` asks only for these.

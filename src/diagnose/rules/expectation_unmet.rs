@@ -21,7 +21,9 @@ use super::worse::{self, Against};
 use crate::expectations::Expectations;
 use crate::facts::{self, Change};
 
-pub(crate) const RULE: Rule = Rule::new("expectation-unmet", Severity::Error, judge);
+rule! {
+    "expectation-unmet", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(expected) = evidence.expectations else {

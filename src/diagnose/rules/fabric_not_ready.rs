@@ -26,9 +26,11 @@
 use super::fabric_words;
 use super::prelude::*;
 use model::restore::CUDA_SYSTEM_NOT_READY;
-use model::snapshot::{Fabric, NvLink, NvLinkRemote};
+use model::snapshot::Fabric;
 
-pub(crate) const RULE: Rule = Rule::new("fabric-not-ready", Severity::Error, judge);
+rule! {
+    "fabric-not-ready", Error, All(judge);
+}
 
 /// Time after the start of a machine until which its fabric may still be coming up. The fabric manager of 8 GPUs takes
 /// a minute or two once the driver is loaded; chosen with a wide margin, as large machines start their services slowly.
@@ -70,7 +72,7 @@ fn finding(
 ) -> Finding {
     let who = match gpus.len() {
         number if number > 1 && number == switched => format!("All {switched} GPUs"),
-        _ => words::named(evidence.snapshot, gpus),
+        _ => evidence.named(gpus),
     };
     let cuda = evidence.measured().driver.failure.clone().filter(|_| cuda_is_not_ready(evidence));
     let said = words::after("; CUDA: ", cuda.as_ref());
@@ -80,7 +82,7 @@ fn finding(
     let again = Step::CheckAgain;
     let (plan, suspects) = match manager_runs_here(evidence, gpus) {
         _ if of_a_tray(evidence.snapshot) => {
-            let reset = Step::ResetGpu(all(gpus), Listed(gpus.to_vec()));
+            let reset = Step::ResetGpu(all(gpus));
             (Plan::now([Step::FabricTrays, reset, again]), of_tray())
         }
         Some(false) => {
@@ -89,9 +91,9 @@ fn finding(
         }
         here => {
             let plan = match here {
-                None => Plan::now([Step::FabricManagerHere, Step::AskHost(Ask::Fabric), again]),
+                None => Plan::now([Step::FabricManager, Step::AskHost(Ask::Fabric), again]),
                 _ => Plan::now([Step::FabricManager, Step::RestartFabricManager, again])
-                    .if_it_stays([Step::SwitchLog, Step::PowerCycle]),
+                    .if_it_stays([Step::NvLinkLog, Step::PowerCycle]),
             };
             let is_of_all = gpus.len() == switched;
             (plan, if is_of_all { of_all() } else { of_some() })
@@ -99,13 +101,12 @@ fn finding(
     };
     let plan = match carries.is_empty() || of_a_tray(evidence.snapshot) {
         true => plan,
-        false => Plan::now([Step::Nothing(Fine::NowFast)])
+        false => Plan::now([Step::Nothing(Fine::Always)])
             .and(When::Afterwards, [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain]),
     };
     RULE.finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), plan)
         .gpus(gpus)
         .fact("gpus_with_nvswitch", switched)
-        .fact("cuda", cuda)
         .at(severity)
         .suspecting(suspects)
 }
@@ -173,7 +174,7 @@ fn by_itself(gpus: &[u32]) -> Finding {
         "{}: no NVLink up, no fabric registered; as on a tray that runs without the switches of its rack",
         words::gpus(gpus)
     );
-    let plan = Plan::now([Step::Nothing(Fine::IfTrayAlone)]).otherwise([Step::FabricTrays]);
+    let plan = Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::FabricTrays]);
     RULE.finding(Subject::of_gpus(gpus), message, plan)
         .at(Severity::Info)
         // No scope: this is how the tray is built, and no cause of anything.
@@ -206,12 +207,8 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         if clusters.len() > 1 { " of different clusters" } else { "" },
         parts.join("; ")
     );
-    let plan = Plan::now([Step::Nothing(Fine::IfPartitioned)]).otherwise([Step::Partitions]);
-    let found = RULE
-        .finding(Subject::Machine, message, plan)
-        .fact("parts", parts)
-        .fact("clusters", clusters)
-        .gpus(&apart);
+    let plan = Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::Partitions]);
+    let found = RULE.finding(Subject::Machine, message, plan).gpus(&apart);
     Some(found.at(Severity::Warning))
 }
 
@@ -291,8 +288,8 @@ fn leads_nowhere_else(gpu: &Gpu) -> bool {
 fn of_all() -> Vec<Suspect> {
     vec![
         suspect(Cause::FabricManagerDown, [Step::FabricManager]),
-        suspect(Cause::FabricVersion, [Step::FabricVersions]),
-        suspect(Cause::NvSwitchMissing, [Step::SwitchLog]),
+        suspect(Cause::FabricVersion, [Step::FabricManager]),
+        suspect(Cause::NvSwitchMissing, [Step::NvLinkLog]),
     ]
 }
 
@@ -300,14 +297,14 @@ fn of_all() -> Vec<Suspect> {
 fn of_tray() -> Vec<Suspect> {
     vec![
         suspect(Cause::FabricOfTray, [Step::FabricTrays]),
-        suspect(Cause::TrayCable, [Step::OtherTrays]),
+        suspect(Cause::TrayCable, [Step::FabricTrays]),
     ]
 }
 
 fn of_host() -> Vec<Suspect> {
     vec![
-        suspect(Cause::FabricOfHost, [Step::AskHost(Ask::FabricLog)]),
-        suspect(Cause::FabricVersionThere, [Step::FabricVersionThere]),
+        suspect(Cause::FabricOfHost, [Step::AskHost(Ask::Fabric)]),
+        suspect(Cause::FabricVersion, [Step::FabricManager]),
     ]
 }
 

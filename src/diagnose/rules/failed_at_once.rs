@@ -3,8 +3,7 @@
 use super::broken_off::{self, pattern_fails_alone};
 use super::load;
 use super::prelude::*;
-use model::broken_off::{BrokenOff, How};
-use model::load::LoadPattern;
+use model::broken_off::How;
 
 /// Returns patterns that failed although each of their flows works alone.
 fn failed(measurements: &Measurements) -> Vec<&LoadPattern> {
@@ -58,9 +57,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let first = bad.iter().min_by_key(|pattern| pattern.flows.len());
     let of_first = first.iter().flat_map(|first| &first.flows).flat_map(|flow| flow.flow().gpus());
     let gpus = words::unique(broken_off::gpus(&broken).into_iter().chain(of_first));
-    let reasons = groups.iter().map(|(reason, _)| *reason);
-    let reasons = words::distinct(reasons.chain(events().map(|of| of.reason.as_str())));
-    let reset = Step::ResetGpu(steps::all(&gpus), Listed(gpus.clone()));
+    let reset = Step::ResetGpu(steps::all(&gpus));
     let plan = match broken.is_empty() {
         true => Plan::now([Step::Xid, Step::FabricLog, Step::CheckAgain]).if_it_stays([
             reset,
@@ -73,9 +70,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
         .finding(Subject::Machine, message, plan)
         .gpus(&gpus)
         .about_pairs(lost_pairs(measurements, &bad))
-        .fact("pattern", first.map(|first| first.name()))
-        .fact("patterns", (!bad.is_empty()).then_some(bad.len()))
-        .fact("reasons", reasons);
+        .fact("pattern", first.map(|first| first.name()));
     if broken.is_empty() {
         return Some(found);
     }

@@ -2,13 +2,10 @@
 
 use super::over_time;
 use super::prelude::*;
-use model::soak::{EventKind, SoakEvent};
 
 /// Returns a finding for each arrangement of flows that failed during hours under load.
 pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     // One crash proves no fault: `not-tested` reports it.
     let crashes = |event: &&SoakEvent| event.kind == EventKind::Crashed;
     let repeats = soak.events.iter().filter(crashes).count() > 1;
@@ -36,15 +33,13 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
             many => format!(", {many} times"),
         };
         let at = over_time::after(first.at_s);
-        let names = words::named(evidence.snapshot, &gpus);
+        let names = evidence.named(&gpus);
         let message =
             format!("Copies of {names} {does} under load, first after {at}{again}; {}", first.what);
         let plan = Plan::now([Step::Xid, Step::LinkErrors, Step::PowerCycle])
-            .if_it_stays([Step::Swap(Part::Gpu(one_of(&gpus)))]);
-        let found = rule
-            .finding(Subject::of_gpus(&gpus), message, plan)
-            .gpus(&gpus)
-            .fact("first_after", Fact::Seconds(first.at_s));
+            .if_it_stays([Step::Swap(Part::of(&gpus))]);
+        let found =
+            rule.on_gpus(&gpus, message, plan).fact("first_after", Fact::Seconds(first.at_s));
         Some(found.fact("rounds_lost", events.len()))
     };
     rounds.into_iter().filter_map(finding).collect()
@@ -97,7 +92,7 @@ mod tests {
         soak.events.extend([crash(1200.0), crash(2400.0)]);
         let two = over_time::testing::after(soak);
         let found = only(&two, "copy-failed", Severity::Error);
-        let says = "Copies of GPUs 0-7 crashed the process that ran them under load, first after 20 min, 2 times";
+        let says = "Copies of all GPUs crashed the process that ran them under load, first after 20 min, 2 times";
         assert!(found.message.starts_with(says), "{}", found.message);
     }
 }

@@ -27,35 +27,21 @@ use crate::facts::Change;
 use crate::figures::{Allowances, Compared, Ends};
 use crate::kind;
 
-const LEAST_FALL: Parameter = Parameter {
-    name: "least_fall_percent",
-    default: kind::PAIR_PERCENT,
-    about: "a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver",
-};
-const LINK: Parameter = Parameter {
-    name: "least_fall_link_percent",
-    default: kind::LINK_PERCENT,
-    about: "the same for copies of page-locked memory between host and GPU one way; chosen: five times the 1% that they \
-            repeat within on H200",
-};
-const MEMORY: Parameter = Parameter {
-    name: "least_fall_memory_percent",
-    default: kind::MEMORY_PERCENT,
-    about: "the same for what passes the host's memory too: both ways, several GPUs at once, pipelines; chosen: half as \
-            much again as the 20% measured within an hour on H200",
-};
-const PROCESSOR: Parameter = Parameter {
-    name: "least_fall_processor_percent",
-    default: kind::PROCESSOR_PERCENT,
-    about: "the same for what the processor does: pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s",
-};
-const CALLS: Parameter = Parameter {
-    name: "least_rise_call_percent",
-    default: 100.0 * (kind::TIMES - 1.0),
-    about: "how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200",
-};
-pub(crate) const RULE: Rule = Rule::new("fell-since-baseline", Severity::Error, judge)
-    .with(&[LEAST_FALL, LINK, MEMORY, PROCESSOR, CALLS]);
+rule! {
+    "fell-since-baseline", Error, All(judge);
+    /// a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver
+    LEAST_FALL: least_fall_percent = kind::PAIR_PERCENT;
+    /// the same for copies of page-locked memory between host and GPU one way; chosen: five times the 1% that they
+    /// repeat within on H200
+    LINK: least_fall_link_percent = kind::LINK_PERCENT;
+    /// the same for what passes the host's memory too: both ways, several GPUs at once, pipelines; chosen: half as much
+    /// again as the 20% measured within an hour on H200
+    MEMORY: least_fall_memory_percent = kind::MEMORY_PERCENT;
+    /// the same for what the processor does: pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s
+    PROCESSOR: least_fall_processor_percent = kind::PROCESSOR_PERCENT;
+    /// how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200
+    CALLS: least_rise_call_percent = 100.0 * (kind::TIMES - 1.0);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let Some(beside) = Beside::of(evidence) else {
@@ -100,5 +86,5 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns how much worse a figure may be by the parameters of this rule.
 pub(crate) fn allowances(evidence: &Evidence<'_>) -> Allowances {
     let parameters = [&LEAST_FALL, &LINK, &MEMORY, &PROCESSOR, &CALLS];
-    Allowances(parameters.map(|parameter| RULE.parameter(evidence, parameter)))
+    Allowances(parameters.map(|parameter| parameter.of(evidence)))
 }

@@ -25,26 +25,16 @@ use super::prelude::*;
 
 use model::cell::{Measurement, Subject as _};
 use model::measurement::Latency;
-use model::node::NodeId;
 use model::pcie::Shape;
-use model::snapshot::{NvLink, NvLinkRemote};
-use topology::pcie;
 
-const LEAST: Parameter = Parameter {
-    name: "least_latency_us",
-    default: 0.1,
-    about: "no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known",
-};
-
-const ABOVE: Parameter = Parameter {
-    name: "above_percent",
-    default: 10.0,
-    about: "how far above the best payload rate of its links a figure may be; chosen: fixed costs that are taken \
-            out of a figure leave it uncertain by 1 to 2",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("figure-impossible", Severity::Warning, judge).with(&[LEAST, ABOVE]).for_gaps();
+rule! {
+    "figure-impossible", Warning, All(judge), for_gaps;
+    /// no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known
+    LEAST: least_latency_us = 0.1;
+    /// how far above the best payload rate of its links a figure may be; chosen: fixed costs that are taken out of a
+    /// figure leave it uncertain by 1 to 2
+    ABOVE: above_percent = 10.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [no_figure(evidence), above_links(evidence)].into_iter().flatten().collect()
@@ -53,7 +43,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding on figures that nothing in a machine reaches.
 fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
-    let least = RULE.parameter(evidence, &LEAST);
+    let least = LEAST.of(evidence);
     let is_short =
         |cell: &&Latency| cell.cell().tested() && cell.latency_us.is_some_and(|us| us < least);
     let short: Vec<&Latency> = measurements.latency.iter().filter(is_short).collect();
@@ -81,7 +71,6 @@ fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(
         RULE.finding(Subject::Machine, message, plan)
             .fact("figures", figures.len())
-            .fact("first", first.clone())
             .fact("flows", (!flows.is_empty()).then_some(flows))
             .pairs(&pairs),
     )
@@ -128,7 +117,7 @@ fn above(
 
 /// Returns the finding on copies with the host.
 fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
-    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let factor = 1.0 + ABOVE.of(evidence) / 100.0;
     let measured = evidence.host().iter().filter(|copy| copy.ending.status == Status::Measured);
     let beyond: Vec<_> = measured
         .filter_map(|copy| {
@@ -151,7 +140,7 @@ fn with_host(evidence: &Evidence<'_>) -> Option<Finding> {
 /// Returns the most that the links of a figure could carry, if the figure exceeds it.
 pub(crate) fn beyond(evidence: &Evidence<'_>, cell: &PeerBandwidth) -> Option<GbPerSecond> {
     let achieved = cell.achieved_gbps?;
-    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let factor = 1.0 + ABOVE.of(evidence) / 100.0;
     let route = evidence.topology.route(cell.pair)?;
     // Links can carry at least their current rate, so most figures need no further check.
     if (route.theoretical(cell.setup.path)).is_some_and(|now| achieved.0 <= now.0 * factor) {

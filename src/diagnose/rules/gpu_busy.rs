@@ -29,7 +29,9 @@ use super::{peers, unread_traffic};
 use crate::coverage;
 use model::background::{self, Background};
 
-pub(crate) const RULE: Rule = Rule::new("gpu-busy", Severity::Warning, judge).for_gaps();
+rule! {
+    "gpu-busy", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = [moved(evidence), unread(evidence)];
@@ -51,7 +53,7 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
         0 => words::count(disturbed().count(), "measurement"),
         pairs => words::count(pairs, "pair"),
     };
-    let processes = words::processes(evidence.snapshot, &gpus);
+    let processes = evidence.processes(&gpus);
     let who = match processes.len() {
         0 if others.iter().any(|seen| seen.has_processes) => "Another program".to_owned(),
         0 => "A program that NVML does not list (one in another container, for example)".to_owned(),
@@ -60,28 +62,16 @@ fn moved(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let others_gpus = evidence.snapshot.gpus_with(|gpu| !gpus.contains(&gpu.index));
     let alone = undisturbed(others_gpus, &set_aside);
-    let plan = Plan::now([Step::EndProgram, Step::CheckAgain]);
+    let plan = Plan::now([Step::EndProgramOn(all(&gpus)), Step::CheckAgain]);
     let (rest, plan) = match alone.len() {
         0 | 1 => ("", plan),
-        _ => ("; the other pairs were judged", plan.otherwise([Step::CheckOthers(Listed(alone))])),
+        _ => ("; the other pairs were judged", plan.otherwise([Step::CheckOthers(All(alone))])),
     };
     let message = format!(
         "{who} {} during the run; nothing can be judged by the figures of {unjudged}{rest}",
         did(&others),
     );
-    let over_nvlink = highest(&others, |seen| [seen.nvlink_sent_gbps, seen.nvlink_received_gbps]);
-    let over_pcie = highest(&others, |seen| [seen.pcie_sent_gbps, seen.pcie_received_gbps]);
-    let at_work = others
-        .iter()
-        .filter_map(|seen| seen.at_work_percent())
-        .max()
-        .map(|percent| Fact::Percent(percent.into()));
-    let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .fact("processes", processes)
-        .fact("highest_over_nvlink", over_nvlink)
-        .fact("highest_over_pcie", over_pcie)
-        .fact("highest_utilization", at_work);
+    let found = RULE.finding(Subject::of_gpus(&gpus), message, plan).fact("processes", processes);
     Some(found.about_pairs(set_aside.into_iter().collect()))
 }
 
@@ -107,7 +97,7 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
     if gpus.is_empty() {
         return None;
     }
-    let processes = words::processes(evidence.snapshot, &gpus);
+    let processes = evidence.processes(&gpus);
     let message = format!(
         "Another program ({}) may have used {} during the run; its traffic could not be read, so the slow copies of {} \
          say nothing of the machine",
@@ -115,7 +105,7 @@ fn unread(evidence: &Evidence<'_>) -> Option<Finding> {
         words::gpus(&gpus),
         words::count(pairs.len(), "pair"),
     );
-    let steps = [Step::EndProgram, Step::UnreadLog, Step::CheckAgain];
+    let steps = [Step::EndProgramOn(all(&gpus)), Step::DriverLog, Step::CheckAgain];
     let found = RULE.finding(Subject::of_gpus(&gpus), message, steps).fact("processes", processes);
     Some(unread_traffic::with_reason(found, evidence, &pairs).about_pairs(pairs))
 }
@@ -162,14 +152,6 @@ fn did(others: &[&Background]) -> String {
         .filter(|(_, gpus)| !gpus.is_empty())
         .map(|(what, gpus)| format!("{what} {}", words::gpus(&gpus)));
     parts.collect::<Vec<_>>().join(" and ")
-}
-
-fn highest(
-    others: &[&Background],
-    rates: fn(&Background) -> [Option<GbPerSecond>; 2],
-) -> Option<GbPerSecond> {
-    let rates = others.iter().flat_map(|seen| rates(seen)).flatten();
-    links::range(rates.filter(|rate| rate.0 > 0.0)).1
 }
 
 #[cfg(test)]

@@ -20,24 +20,19 @@
 use super::over_time;
 use super::prelude::*;
 
-const DEGREES: Parameter = Parameter {
-    name: "above_siblings_count",
-    default: 12.0,
-    about: "how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the \
-            air accounts for",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("gpu-hotter-than-siblings", Severity::Warning, judge).with(&[DEGREES]);
+rule! {
+    "gpu-hotter-than-siblings", Warning, All(judge);
+    /// how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the
+    /// air accounts for
+    DEGREES: above_siblings_count = 12.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let last = |gpu| Some((gpu, over_time::of_gpu(soak, gpu, |own| own.temperature_c)?.last));
     let warm: Vec<(u32, f64)> = soak.gpus().into_iter().filter_map(last).collect();
     let model = |gpu: u32| evidence.snapshot.model_of(gpu);
-    let most = RULE.parameter(evidence, &DEGREES);
+    let most = DEGREES.of(evidence);
     let of = |(gpu, celsius): &(u32, f64)| {
         let is_sibling = |other: u32| other != *gpu && model(other) == model(*gpu);
         let mut siblings: Vec<f64> = warm
@@ -59,14 +54,15 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         };
         let message = format!(
             "{} is at {celsius:.0} °C under load, {above:.0} degrees above the {others} of its model",
-            words::gpu(evidence.snapshot, *gpu),
+            evidence.name(*gpu),
         );
         let steps = [Step::Cooling, Step::CompareAlike, Step::CheckAgain];
         let found = RULE
             .finding(Subject::Gpu { index: *gpu }, message, steps)
             .fact("temperature_c", Fact::figure(*celsius))
-            .fact("siblings_temperature_c", Fact::figure(middle));
-        Some(found.fact("steady_from", steady.map(Fact::Seconds)))
+            .fact("siblings_temperature_c", Fact::figure(middle))
+            .fact("steady_from", steady.map(Fact::Seconds));
+        Some(found)
     };
     warm.iter().filter_map(of).collect()
 }

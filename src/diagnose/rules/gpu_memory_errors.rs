@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-memory-errors", Severity::Error, judge);
+rule! {
+    "gpu-memory-errors", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();
@@ -52,25 +54,22 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     let index = gpu.index;
     let own = || all(&[index]);
     let plan = if failed {
-        Plan::until_repair([Step::OutOfService(own())])
-            .and(When::Now, [Step::Replace(Part::Gpu(steps::gpu(index)))])
+        Plan::until_repair([Step::OutOfService(own())]).then([Step::Replace(Part::of(&[index]))])
     } else if pending {
-        let reset = Step::ResetGpu(own(), Listed(vec![index]));
+        let reset = Step::ResetGpu(own());
         Plan::now([reset, Step::CheckAgain]).if_it_stays([Step::Reboot])
     } else {
         let xids = Step::XidOf("48, 63, 64, 94 and 95");
         Plan::now([xids, Step::Reboot, Step::RunDcgm])
-            .if_it_stays([Step::Replace(Part::Gpu(steps::gpu(index)))])
+            .if_it_stays([Step::Replace(Part::of(&[index]))])
     };
-    let message = format!("{}: {}", words::gpu(evidence.snapshot, index), parts.join("; "));
+    let message = format!("{}: {}", evidence.name(index), parts.join("; "));
     let remapped = rows.map(|rows| u64::from(rows.corrected) + u64::from(rows.uncorrected));
     let only_pending = uncorrected == 0 && meanwhile.unwrap_or(0) == 0 && !failed;
     let found = RULE
         .finding(Subject::Gpu { index }, message, plan)
         .fact("uncorrected_errors", gpu.ecc_uncorrected.get())
         .fact("uncorrected_errors_meanwhile", meanwhile)
-        .fact("remapping_pending", rows.map(|rows| rows.pending))
-        .fact("remapping_failed", rows.map(|rows| rows.failed))
         .fact("rows_remapped", remapped)
         .fact("serial", gpu.serial.known());
     Some(found.at_if(only_pending, Severity::Warning))

@@ -33,11 +33,11 @@
 use super::lost;
 use super::prelude::*;
 use model::pcie::VGA;
-use model::reading::{Reading, Unknown};
-use model::snapshot::{BoundDriver, DeviceFile, DisplayFunction};
-use topology::pcie;
+use model::snapshot::BoundDriver;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-not-listed", Severity::Error, judge);
+rule! {
+    "gpu-not-listed", Error, All(judge);
+}
 
 /// Reasons why NVML does not list a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     by_reason.remove(&Why::Missing);
     by_reason.remove(&Why::Open);
     let missing = missing(snapshot);
-    let some_of = (missing.open.len() > missing.lost).then(|| some_of(evidence, &missing));
+    let some_of = (missing.open.len() > missing.lost).then(|| some_of(&missing));
     let faults = missing.certain.into_iter().map(|function| fault(evidence, function));
     let by_design = by_reason.iter().map(|(why, functions)| by_design(*why, functions));
     faults.chain(some_of).chain(by_design).collect()
@@ -175,24 +175,17 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let slot = pcie::slot(evidence.snapshot, address);
     let place = words::in_brackets(slot.map(|slot| format!("slot {slot}")));
     let message = format!("NVML does not list the NVIDIA GPU at {address}{place}; {what}");
-    let function = evidence.snapshot.function(address);
-    let device_id = function.and_then(|function| function.device_id.get());
     let driver = display.driver.known();
     let swap = || [Step::SwapTest(Part::Gpu(no_gpu()))];
     let suspects = [
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(Cause::SlotOrPower, swap(), Sign::FaultStays),
+        suspect_if(Cause::OwnWay, swap(), Sign::FaultStays),
         suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
     ];
     let suspects = suspects.into_iter().filter(|_| driver == Some(&BoundDriver::Nvidia));
     let found = RULE
         .finding(Subject::PciFunction { address }, message, plan)
         .fact("address", address)
-        .fact("slot", slot)
-        .fact("bound_driver", driver.map(ToString::to_string))
-        .fact("device_id", device_id.map(u32::from))
-        .fact("device_minor", display.minor.get())
-        .fact("gpus_listed_count", evidence.snapshot.gpus.len())
         .suspecting(suspects.collect())
         // No driver may be bound on purpose.
         .at_if(driver.is_none(), Severity::Warning);
@@ -201,7 +194,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
 
 /// Returns a finding: some of these functions are GPUs that NVML counts and cannot identify, and the others are
 /// missing.
-fn some_of(evidence: &Evidence<'_>, missing: &Missing<'_>) -> Finding {
+fn some_of(missing: &Missing<'_>) -> Finding {
     let addresses: Vec<_> = missing.open.iter().map(|function| function.address).collect();
     let number = missing.open.len() - missing.lost;
     let message = format!(
@@ -212,8 +205,6 @@ fn some_of(evidence: &Evidence<'_>, missing: &Missing<'_>) -> Finding {
     let log = Step::DriverLogOf(At(addresses.clone()));
     RULE.finding(Subject::Machine, message, [log, Step::PowerCycle, Step::CheckAgain])
         .fact("addresses", addresses)
-        .fact("missing_count", number)
-        .fact("gpus_listed_count", evidence.snapshot.gpus.len())
 }
 
 /// Returns one line for functions that NVML does not list on purpose.
@@ -236,15 +227,12 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
         ),
         Why::Console | Why::Open | Why::Missing => (
             "not listed: for a display (class 0300), of another model and without NVIDIA's driver",
-            Plan::now([Step::Nothing(Fine::IfConsole)]),
+            Plan::now([Step::Nothing(Fine::Always)]),
         ),
     };
-    let drivers = functions.iter().filter_map(|function| function.driver.known());
-    let drivers = words::unique(drivers.map(ToString::to_string));
     RULE.finding(Subject::Machine, format!("{number} {what}; {at}"), plan)
         .at(Severity::Info)
         .fact("addresses", addresses)
-        .fact("bound_drivers", drivers)
 }
 
 #[cfg(test)]

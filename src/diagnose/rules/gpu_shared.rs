@@ -20,9 +20,10 @@
 
 use super::gpu_busy;
 use super::prelude::*;
-use model::units::Bytes;
 
-pub(crate) const RULE: Rule = Rule::of_one("gpu-shared", Severity::Info, judge);
+rule! {
+    "gpu-shared", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     // Without figures a program cannot have changed any.
@@ -47,9 +48,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     pids.sort_unstable();
     pids.dedup();
     let slow: Vec<_> = gpus.iter().flat_map(|gpu| links::slow_with(evidence, *gpu)).collect();
-    let end = [Step::Stop(Work::Listed), Step::CheckAgain];
+    let end = [Step::Stop(Work::OnGpus), Step::CheckAgain];
     let (effect, plan) = match slow.is_empty() {
-        true => ("", Plan::now([Step::Nothing(Fine::SoundFigures)]).otherwise(end)),
+        true => ("", Plan::now([Step::Nothing(Fine::Always)]).otherwise(end)),
         false => ("; copies with them were slower than expected", Plan::now(end)),
     };
     let who = match pids.len() {
@@ -59,8 +60,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!("{who} had contexts on {} during the run{effect}", words::gpus(&gpus));
     let found = RULE
         .finding(Subject::of_gpus(&gpus), message, plan)
-        .fact("processes", words::processes(evidence.snapshot, &gpus))
-        .fact("pids", Fact::numbers(pids))
+        .fact("processes", evidence.processes(&gpus))
         .fact("memory_held", Bytes(held))
         .about_pairs(links::pairs(&slow))
         .at_if(!slow.is_empty(), Severity::Warning);

@@ -40,7 +40,9 @@ const HOT: [(&str, &str); 2] =
 /// data-centre GPUs show 8.
 const AT_REST: u8 = 8;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-throttled", Severity::Warning, judge);
+rule! {
+    "gpu-throttled", Warning, All(judge);
+}
 
 /// A GPU whose clocks were held back.
 struct Held {
@@ -101,7 +103,7 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));
     let plan = match (hot, gpus.as_slice()) {
-        (true, _) => Plan::now([Step::Cooling, Step::CheckCool]),
+        (true, _) => Plan::now([Step::Cooling, Step::CheckAgain]),
         (false, [gpu]) => {
             let cables = Step::PowerCables(steps::gpu(*gpu));
             Plan::now([Step::PowerSupply, cables, Step::CheckAgain])
@@ -117,20 +119,16 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     };
     let message = format!(
         "The clocks of {} were throttled {when}: {}{together}{effect}",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         words.join(", "),
     );
     let reasons: Vec<String> = seen.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let clocks = gpus.iter().filter_map(|gpu| evidence.snapshot.gpu(*gpu)?.sm_clock_mhz.get());
-    let clock = clocks.min().map(|clock| Fact::Megahertz(clock.into()));
     let watched = gpus.iter().filter_map(|gpu| links::watched(evidence, *gpu));
     let hottest = watched.filter_map(|link| link.temperature_max_c).max();
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, plan)
         .fact("reasons", reasons)
         .fact("highest_temperature_c", hottest)
-        .fact("sm_clock", clock)
         .at_if(low || !slow.is_empty(), Severity::Error);
     Some(links::with_slowed(found, &slow))
 }

@@ -25,10 +25,10 @@
 
 use super::prelude::*;
 use super::{lost, shared};
-use model::reading::Unknown;
-use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new("gpu-unreachable", Severity::Error, judge);
+rule! {
+    "gpu-unreachable", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();
@@ -54,10 +54,10 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -> Finding {
     let board = || Part::BoardOf(all(gpus));
     let plan = if evidence.virtual_machine() {
-        Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::SharedParts)])
+        Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::Parts)])
     } else {
         let shared = Step::WhatIsShared(SharedParts::AbovePort);
-        Plan::now([Step::XidOrAer, shared, Step::PowerCycle])
+        Plan::now([Step::Xid, shared, Step::PowerCycle])
             .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
     let names = shared::names(evidence, gpus);
@@ -71,20 +71,14 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
 
 fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let address = evidence.snapshot.address_of(gpu.index);
-    let mut unlisted = evidence.snapshot.unlisted_gpus.iter();
-    let on_the_bus = unlisted.find(|function| function.gpu == Some(gpu.index));
-    let driver = on_the_bus.and_then(|function| function.driver.known());
     let index = gpu.index;
-    let message = format!("{} does not answer; {why}", words::gpu(evidence.snapshot, index));
+    let message = format!("{} does not answer; {why}", evidence.name(index));
     let by_elimination = gpu.pci.get().is_none() && address.is_some();
-    let slot = address.and_then(|address| pcie::slot(evidence.snapshot, address));
     let found = RULE
         .finding(Subject::Gpu { index }, message, lost::plan(evidence, index))
         .fact("error", why.to_owned())
         .fact("address", address)
         .fact("address_by_elimination", by_elimination.then_some(true))
-        .fact("slot", slot)
-        .fact("bound_driver", driver.map(ToString::to_string))
         .fact("uuid", gpu.uuid.known());
     lost::with_place(found, evidence, address)
 }

@@ -24,7 +24,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("gpus-mixed", Severity::Info, judge);
+rule! {
+    "gpus-mixed", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let known = evidence.snapshot.gpus.iter();
@@ -39,10 +41,8 @@ fn of_models(models: &BTreeMap<&str, Vec<&Gpu>>) -> Option<Finding> {
         models.iter().map(|(model, gpus)| (*model, indices(gpus))).collect();
     let message = format!("The GPUs are of {} models; {}", models.len(), words::by_value(&models));
     let steps = [Step::CompareOrdered, Step::DeviceOrder];
-    let found = RULE
-        .finding(Subject::Machine, message, steps)
-        .fact("models", models.len())
-        .fact("gpus_by_model", words::table(&models));
+    let found =
+        RULE.finding(Subject::Machine, message, steps).fact("gpus_by_model", words::table(&models));
     (models.len() > 1).then_some(found)
 }
 

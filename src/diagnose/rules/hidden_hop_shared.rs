@@ -19,13 +19,13 @@
 
 use super::prelude::*;
 use explain::Effect;
-use model::node::NodeId;
 
-pub(crate) const RULE: Rule = Rule::new("hidden-hop-shared", Severity::Info, judge);
+rule! {
+    "hidden-hop-shared", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let causes = evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes);
-    let by_design = causes.filter(|cause| cause.by_design);
+    let by_design = evidence.explanation().causes.iter().filter(|cause| cause.by_design);
     by_design.filter_map(|cause| finding(evidence, cause)).collect()
 }
 
@@ -37,14 +37,11 @@ fn finding(evidence: &Evidence<'_>, cause: &explain::Cause) -> Option<Finding> {
     if is_of_processor(evidence, &gpus) {
         return None;
     }
-    let names = words::named(evidence.snapshot, &gpus);
+    let names = evidence.named(&gpus);
     let gbps = GbPerSecond(gbps);
     let message = format!("{names} share a hidden hop: {gbps} GB/s together, as much as one alone");
     let steps = [Step::Nothing(Fine::Always), Step::SpreadGpus];
-    let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, steps)
-        .gpus(&gpus)
-        .fact("together_at_most", gbps);
+    let mut found = RULE.on_gpus(&gpus, message, steps).fact("together_at_most", gbps);
     found.scope.rate = Some(gbps);
     Some(found)
 }

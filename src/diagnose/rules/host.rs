@@ -4,12 +4,7 @@ use std::cmp::Ordering;
 
 use super::prelude::*;
 use crate::expected_host;
-use crate::kind::Kind;
 use explain::Figure;
-use model::cell::Measurement;
-use model::flow::HostMemory;
-use model::host::{HostCopy, HostDirection, HostWay};
-use model::node::NodeId;
 use model::rounding;
 
 /// The directions that are judged one by one.
@@ -151,9 +146,7 @@ fn own<'a>(evidence: &Evidence<'a>, way: HostWay) -> BTreeMap<u32, Rated<'a>> {
 
 /// Returns the slow copies with the host by what explains them. Memory of the GPU's own node counts.
 pub(super) fn explained<'a>(evidence: &Evidence<'a>) -> Vec<Explained<'a>> {
-    let Some(explanation) = evidence.explanation() else {
-        return Vec::new();
-    };
+    let explanation = evidence.explanation();
     let of_way = |direction| own(evidence, HostWay::PINNED.with_direction(direction));
     let judged: BTreeMap<FigureKey, Rated<'a>> = EVERY_WAY
         .into_iter()
@@ -223,7 +216,7 @@ pub(super) fn has_several_nodes(evidence: &Evidence<'_>) -> bool {
 
 /// Returns words such as `from the host to GPU 3 (0000:3b:00.0)`.
 pub(super) fn way_of(evidence: &Evidence<'_>, gpus: &[u32], direction: HostDirection) -> String {
-    let names = words::named(evidence.snapshot, gpus);
+    let names = evidence.named(gpus);
     match direction {
         HostDirection::ToDevice => format!("from the host to {names}"),
         HostDirection::ToHost => format!("from {names} to the host"),
@@ -241,7 +234,7 @@ pub(super) fn ways_of(
     match (each.next(), each.next()) {
         (Some(only), None) => way_of(evidence, gpus, *only),
         _ if ONE_WAY.iter().all(|way| directions.contains(way)) => {
-            let names = words::named(evidence.snapshot, gpus);
+            let names = evidence.named(gpus);
             format!("between the host and {names}, in each direction,")
         }
         // Both directions at once are slow because one of them is.
@@ -257,7 +250,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     let busy = suspects::busy_among(evidence, gpus);
     let mut found = Vec::new();
     if let Some(tasks) = busy_tasks(evidence) {
-        let test = [Step::Stop(Work::OnMachineAndHost), Step::CheckHostIdle];
+        let test = [Step::Stop(Work::OnMachine), Step::CheckIdle];
         found.push(suspect(Cause::HostTasks(tasks), test));
     }
     if !busy.is_empty() {
@@ -266,7 +259,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     if evidence.virtual_machine() {
         found.push(suspect(Cause::GuestMemory, [Step::AskHost(Ask::NumaNodes)]));
     } else if has_several_nodes(evidence) {
-        let test = [Step::CheckFull(Full::EveryNode), Step::CheckEachNode];
+        let test = [Step::CheckFull, Step::CheckEachNode];
         found.push(suspect(Cause::OtherNode, test));
     }
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {
@@ -283,7 +276,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     if evidence.virtual_machine() || gpus.iter().all(serves_others) {
         return found;
     }
-    let test = [Step::MemoryModules, Step::CheckHostIdle];
+    let test = [Step::MemoryModules, Step::CheckIdle];
     found.push(suspect(Cause::FewChannels, test));
     found
 }

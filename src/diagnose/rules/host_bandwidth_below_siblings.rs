@@ -25,37 +25,25 @@
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;
-use explain::scatter;
-use model::host::HostWay;
 
 /// Fewest GPUs that give a credible normal figure.
 const LEAST_GPUS: usize = 3;
 
-const SIBLINGS: Parameter = Parameter {
-    name: "below_siblings_percent",
-    default: 12.0,
-    about: "how far below the middle of the GPUs of its model and slot a GPU may be; chosen: above the 5 to 10 that \
-            repeats spread by (cuda-samples issue 449)",
-};
-const UNPLACED: Parameter = Parameter {
-    name: "below_unplaced_percent",
-    default: 40.0,
-    about: "the same where the machine has several NUMA nodes and that of the buffer is not known; chosen: copies across \
-            sockets lose up to 38",
-};
-
-const PAGEABLE: Parameter = Parameter {
-    name: "pageable_below_siblings_percent",
-    default: 35.0,
-    about: "the same for pageable memory, which the processor copies: GPUs of one sound server differed by up to 28 \
-            (8 x H200, measured); chosen above that",
-};
+rule! {
+    "host-bandwidth-below-siblings", Warning, All(judge);
+    /// how far below the middle of the GPUs of its model and slot a GPU may be; chosen: above the 5 to 10 that repeats
+    /// spread by (cuda-samples issue 449)
+    SIBLINGS: below_siblings_percent = 12.0;
+    /// the same where the machine has several NUMA nodes and that of the buffer is not known; chosen: copies across
+    /// sockets lose up to 38
+    UNPLACED: below_unplaced_percent = 40.0;
+    /// the same for pageable memory, which the processor copies: GPUs of one sound server differed by up to 28 (8 x
+    /// H200, measured); chosen above that
+    PAGEABLE: pageable_below_siblings_percent = 35.0;
+}
 
 /// Times its rate with pageable memory that a GPU must reach with pinned memory for its link not to be the limit. Chosen.
 const LINK_CARRIES: f64 = 1.5;
-
-pub(crate) const RULE: Rule = Rule::new("host-bandwidth-below-siblings", Severity::Warning, judge)
-    .with(&[SIBLINGS, UNPLACED, PAGEABLE]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus: BTreeSet<u32> = evidence.host().iter().map(|copy| copy.gpu).collect();
@@ -74,7 +62,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns a finding for each GPU that is slow with pageable memory alone. Two figures of which the processor decides do not
 /// pay for a cause.
 fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding> {
-    let margin = RULE.margin(evidence, &PAGEABLE);
+    let margin = PAGEABLE.margin(evidence);
     let mut worst: BTreeMap<u32, (Rated<'_>, GbPerSecond)> = BTreeMap::new();
     for direction in host::ONE_WAY {
         let rated = host::best(evidence, host::PAGEABLE.with_direction(direction));
@@ -104,13 +92,12 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
             rated.rate,
             rated.below_percent(usual),
         );
-        let plan = Plan::check_without(Work::OnMachineAndHost).if_it_stays([Step::Processors]);
+        let plan = Plan::check_without(Work::OnMachine).if_it_stays([Step::Processors]);
         let hidden = evidence.virtual_machine() && !host::has_several_nodes(evidence);
         RULE.finding(Subject::Gpu { index: gpu }, message, plan)
             .gpus(&[gpu])
             .fact("achieved", rated.rate)
             .fact("usual", usual)
-            .fact("below_usual", Fact::percent(rated.below_percent(usual)))
             .suspecting(host::suspects(evidence, &[gpu]))
             .at_if(hidden, Severity::Info)
     };
@@ -121,7 +108,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let worst = explained.slow.first()?;
     let (rated, healthy) = (worst.rated, worst.healthy);
     let unplaced = host::has_several_nodes(evidence) && rated.copy.numa_node.is_none();
-    let margin = RULE.margin(evidence, if unplaced { &UNPLACED } else { &SIBLINGS });
+    let margin = if unplaced { &UNPLACED } else { &SIBLINGS }.margin(evidence);
     if rated.below_percent(healthy) <= margin {
         return None;
     }
@@ -140,12 +127,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     ]);
     let mut suspects = vec![suspects::own_way(&gpus)];
     suspects.extend(host::suspects(evidence, &gpus));
-    let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
-        .fact("achieved", rated.rate)
-        .fact("usual", healthy)
-        .fact("below_usual", Fact::percent(rated.below_percent(healthy)));
+    let mut found =
+        RULE.on_gpus(&gpus, message, plan).fact("achieved", rated.rate).fact("usual", healthy);
     found.scope.causes = explained.causes.clone();
     Some(found.suspecting(suspects))
 }
@@ -164,10 +147,7 @@ mod tests {
         assert_eq!(findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 51.0, 55.3]))), []);
         let found = findings(&machine, Some(&with_host(&machine, &[55.3, 55.2, 47.5, 55.3])));
         let found = only(&found, "host-bandwidth-below-siblings", Severity::Warning);
-        assert_eq!(
-            (found.subject.clone(), fact(&found, "below_usual_percent")),
-            (Subject::Gpu { index: 2 }, 14.1.into())
-        );
+        assert_eq!(found.subject, Subject::Gpu { index: 2 });
     }
 
     #[test]

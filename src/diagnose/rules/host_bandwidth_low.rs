@@ -28,18 +28,13 @@ use super::bandwidth;
 use super::host::{self, Explained};
 use super::prelude::*;
 use crate::expected_host;
-use model::host::HostDirection;
-use model::node::NodeId;
 
-const HALF: Parameter = Parameter {
-    name: "error_below_percent",
-    default: 60.0,
-    about: "share of the rate of its siblings below which slow copies of a GPU are an error; chosen: half of the lanes, or \
-            one generation, leave 50, and copies across sockets lose up to 38",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("host-bandwidth-low", Severity::Warning, judge).with(&[HALF]);
+rule! {
+    "host-bandwidth-low", Warning, All(judge);
+    /// share of the rate of its siblings below which slow copies of a GPU are an error; chosen: half of the lanes, or
+    /// one generation, leave 50, and copies across sockets lose up to 38
+    HALF: error_below_percent = 60.0;
+}
 
 /// Returns the slow copies of each cause, one of which is below the floor.
 fn low<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Explained<'a>> + use<'a> {
@@ -87,22 +82,16 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         suspects.retain(|suspect| !Cause::OtherNode.is(suspect));
     } else if shared == Shared::Uplink {
         let test = [Step::OtherSlot(one_of(&gpus))];
-        suspects.insert(0, suspect(Cause::UplinkOfSlots(all(&gpus)), test));
+        suspects.insert(0, suspect(Cause::HiddenUplink, test));
     } else if gpus.len() < all_gpus {
         suspects.insert(0, suspects::own_way(&gpus));
     }
-    let ways = words::unique(directions.iter().map(ToString::to_string));
     let plan = plan(evidence, &gpus, all_gpus, shared);
     let mut found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, plan)
         .fact("lowest_achieved", worst.rate)
         .fact("expected", expected.gbps)
         .fact("floor", expected.floor_gbps())
-        .fact("theoretical", worst.copy.theoretical_gbps)
-        .fact("expected_from", expected.class.source)
-        .fact("directions", ways)
-        .fact("busy_tasks", host::busy_tasks(evidence))
         .at_if(is_of_these_gpus(evidence, explained), Severity::Error);
     let (_, highest) = links::range(rated().map(|rated| rated.rate));
     found.scope.rate = highest;
@@ -145,7 +134,7 @@ fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
 /// Returns true if nothing but the way of these GPUs explains how slow their copies are: the memory of their node serves
 /// another GPU at full rate, no other work is there, and the loss is more than one of placement.
 fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool {
-    let limit = RULE.parameter(evidence, &HALF);
+    let limit = HALF.of(evidence);
     let gpus = explained.gpus();
     let reported = self::gpus(evidence);
     let all = evidence.host().iter().map(|copy| copy.gpu);
@@ -174,21 +163,21 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
         vec![
             Step::OtherFindings(all(gpus)),
             Step::Reseat(Part::GpuAndRiser(one_of(gpus))),
-            Step::Swap(Part::Gpu(one_of(gpus))),
+            Step::Swap(Part::of(gpus)),
         ]
     } else {
-        vec![Step::Stop(Work::OnMachineAndHost), Step::MemoryModules]
+        vec![Step::Stop(Work::OnMachine), Step::MemoryModules]
     };
     let node = match evidence.virtual_machine() {
         true => Some(Step::AskHost(Ask::NumaNodes)),
         false => host::has_several_nodes(evidence).then_some(Step::NumaBind),
     };
     if host::busy_tasks(evidence).is_some() {
-        let rest = Plan::now(own).and(When::Now, node);
-        let first = [Step::Stop(Work::OnMachineAndHost), Step::CheckAgain];
+        let rest = Plan::now(own).then(node);
+        let first = [Step::Stop(Work::OnMachine), Step::CheckAgain];
         return Plan::now(first).before(rest.into());
     }
-    Plan::now(own).and(When::Now, node).and(When::Now, [Step::CheckAgain])
+    Plan::now(own).then(node).then([Step::CheckAgain])
 }
 
 #[cfg(test)]

@@ -19,19 +19,14 @@
 //! cuda-samples issue 230, nccl-tests issues 100 and 117).
 
 use super::prelude::*;
-use model::cell::Measurement;
 use model::placement::HostMode;
-use model::rounding::short;
 
-const MOST: Parameter = Parameter {
-    name: "most_us",
-    default: 500.0,
-    about: "the host takes less for a call that enqueues a direct copy, microseconds; chosen: thirteen times the 39 of the \
-            slowest cell that is known of healthy machines",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("host-calls-slow", Severity::Warning, judge).with(&[MOST]).for_gaps();
+rule! {
+    "host-calls-slow", Warning, One(judge), for_gaps;
+    /// the host takes less for a call that enqueues a direct copy, microseconds; chosen: thirteen times the 39 of the
+    /// slowest cell that is known of healthy machines
+    MOST: most_us = 500.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let only_enqueued = |cell: &&PeerBandwidth| {
@@ -44,7 +39,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut times: Vec<f64> = cells.filter_map(|cell| cell.host_blocked_us).collect();
     times.sort_by(f64::total_cmp);
     let middle = times.get(times.len() / 2).copied()?;
-    let most = RULE.parameter(evidence, &MOST);
+    let most = MOST.of(evidence);
     if middle <= most {
         return None;
     }
@@ -56,13 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let is_bare = evidence.snapshot.host.virtual_machine.get() == Some(false);
     let plan = Plan::now([Step::Stop(Work::Tools), Step::PowerSaving, Step::CheckAgain])
         .if_it_stays((!is_bare).then_some(Step::AskHost(Ask::Processors)));
-    Some(
-        RULE.finding(Subject::Machine, message, plan)
-            .fact("median_us", Fact::figure(middle))
-            .fact("highest_us", times.last().map(|us| Fact::figure(*us)))
-            .fact("limit_us", Fact::figure(most))
-            .fact("measurements", times.len()),
-    )
+    Some(RULE.finding(Subject::Machine, message, plan).fact("median_us", Fact::figure(middle)))
 }
 
 #[cfg(test)]

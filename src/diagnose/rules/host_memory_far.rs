@@ -20,22 +20,15 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::host::{HostDirection, HostWay};
 
-const BELOW: Parameter = Parameter {
-    name: "below_own_percent",
-    default: 15.0,
-    about: "how far below its own node another one may be before it is reported; chosen above the 5 to 10 that repeats \
-            spread by (cuda-samples issue 449)",
-};
-const MOST: Parameter = Parameter {
-    name: "most_percent",
-    default: 45.0,
-    about: "how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("host-memory-far", Severity::Info, judge).with(&[BELOW, MOST]);
+rule! {
+    "host-memory-far", Info, One(judge);
+    /// how far below its own node another one may be before it is reported; chosen above the 5 to 10 that repeats
+    /// spread by (cuda-samples issue 449)
+    BELOW: below_own_percent = 15.0;
+    /// how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose
+    MOST: most_percent = 45.0;
+}
 
 /// A node that is slower than the GPU's own.
 struct Far<'a> {
@@ -50,7 +43,7 @@ impl Far<'_> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let margin = RULE.parameter(evidence, &BELOW);
+    let margin = BELOW.of(evidence);
     let ways = host::ONE_WAY.into_iter();
     let mut far: Vec<Far<'_>> = ways.flat_map(|way| of(evidence, way)).collect();
     far.retain(|far| far.below_percent() > margin.max(far.own.spread() + far.far.spread()));
@@ -71,14 +64,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         worst.below_percent(),
     );
     let more = words::further("; the same in kind for ", gpus.len() - 1, "other GPU");
-    let unusual = worst.below_percent() > RULE.parameter(evidence, &MOST);
+    let unusual = worst.below_percent() > MOST.of(evidence);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message + &more, [Step::NumaBind])
+        .on_gpus(&gpus, message + &more, [Step::NumaBind])
         .at_if(unusual, Severity::Warning)
-        .gpus(&gpus)
         .fact("own_node", worst.own.rate)
-        .fact("far_node", worst.far.rate)
-        .fact("below_own", Fact::percent(worst.below_percent()));
+        .fact("far_node", worst.far.rate);
     Some(found)
 }
 
@@ -129,10 +120,7 @@ mod tests {
         let may = ["nothing", "processor"];
         assert_advice(&RULE, &found, &["numa-bind"], &may);
         let found = only(&found, "host-memory-far", Severity::Info);
-        assert_eq!(
-            (found.subject.clone(), fact(&found, "below_own_percent")),
-            (Subject::Machine, 25.0.into())
-        );
+        assert_eq!(found.subject, Subject::Machine);
         assert!(
             found.message.contains("26.0 GB/s with memory of NUMA node 0"),
             "{}",

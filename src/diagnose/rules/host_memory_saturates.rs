@@ -20,22 +20,18 @@
 
 use super::prelude::*;
 use super::{host, load_limited_by_design};
-use model::host::{HostCopy, HostDirection, HostWay};
 use topology::host::at_once;
 
-const SHARE: Parameter = Parameter {
-    name: "of_alone_percent",
-    default: 85.0,
-    about: "what all GPUs at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats \
-            agree on (cuda-samples issue 449)",
-};
+rule! {
+    "host-memory-saturates", Info, One(judge);
+    /// what all GPUs at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats
+    /// agree on (cuda-samples issue 449)
+    SHARE: of_alone_percent = 85.0;
+}
 
 /// Closeness to their theoretical rate from which links count as the limit, per cent of it. Chosen: the floor of copies
 /// of one GPU.
 const FULL_PERCENT: f64 = 73.0;
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("host-memory-saturates", Severity::Info, judge).with(&[SHARE]);
 
 /// Rates of the GPUs at once, and of the same GPUs one at a time.
 struct Sum<'a> {
@@ -63,7 +59,7 @@ impl Sum<'_> {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let most = RULE.parameter(evidence, &SHARE);
+    let most = SHARE.of(evidence);
     let mut sums = sums(evidence);
     sums.retain(|sum| sum.percent() < most);
     let worst = words::smallest(&sums, |sum| sum.percent())?;
@@ -93,9 +89,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .finding(Subject::Machine, message, plan)
         .gpus(&indices)
         .fact("at_once", GbPerSecond(worst.at_once))
-        .fact("one_at_a_time", GbPerSecond(worst.alone))
-        .fact("of_alone", Fact::percent(worst.percent()))
-        .fact("limit", limit);
+        .fact("one_at_a_time", GbPerSecond(worst.alone));
     Some(found)
 }
 

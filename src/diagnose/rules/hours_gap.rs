@@ -2,12 +2,12 @@
 
 use super::over_time;
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEnd, SoakEvent};
+use model::soak::SoakEnd;
 
 /// Returns the finding on hours that do not show that the machine is healthy. Hours that tested nothing must not look like
 /// hours that found nothing.
 pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
-    let soak = over_time::soak(evidence)?;
+    let soak = evidence.measured().soak.as_deref()?;
     let asked = over_time::after(soak.requested_seconds);
     let ran = over_time::after(soak.seconds);
     let last = soak.events.iter().rfind(|event| event.kind == EventKind::NotRun);

@@ -23,7 +23,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("iommu-translating", Severity::Warning, judge);
+rule! {
+    "iommu-translating", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let bare_metal = evidence.snapshot.host.virtual_machine.get() == Some(false);
@@ -46,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let plan = match told {
         _ if pairs.is_empty() => {
-            vec![Step::Nothing(Fine::WhileOverNvLink), Step::PassThroughBefore]
+            vec![Step::Nothing(Fine::Always), Step::PassThrough]
         }
         Some(told) => {
             let log = Step::IommuLog(told.to_owned());
@@ -56,7 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let message = format!(
         "The IOMMU translates addresses of {}{effect}{}",
-        words::all_or(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         match (told, misspelt(evidence.snapshot)) {
             (Some(told), _) => format!("; although the kernel was started with {told}"),
             (None, Some(wrong)) => format!(
@@ -65,12 +67,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             (None, None) => String::new(),
         },
     );
-    let found = RULE
-        .finding(Subject::Machine, message, plan)
-        .gpus(&gpus)
-        .fact("kernel_parameter", told)
-        .fact("pairs_over_pcie", pairs.len())
-        .fact("broken_pairs", broken);
+    let found =
+        RULE.finding(Subject::Machine, message, plan).gpus(&gpus).fact("broken_pairs", broken);
     Some(found.at_if(pairs.is_empty() || !tried, Severity::Info))
 }
 
@@ -238,7 +236,7 @@ mod tests {
             "iommu-translating",
             Severity::Warning,
         );
-        assert!(found.message.contains("of GPU 3; direct copies"), "{}", found.message);
+        assert!(found.message.contains("of GPU 3 (slot 4); direct copies"), "{}", found.message);
 
         let mut guest = h200_vm(4);
         guest.host.iommu_translating = Reading::Known(true);

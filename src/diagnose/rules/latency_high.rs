@@ -25,31 +25,20 @@
 use super::prelude::*;
 use super::remedy;
 use crate::cluster;
-use model::cell::Measurement;
 use model::measurement::Latency;
-use model::rounding::short;
 
-const DIRECT: Parameter = Parameter {
-    name: "direct_us",
-    default: 50.0,
-    about: "small copies with peer access take less, microseconds; chosen: eight times the 6 that are the most known of \
-            healthy machines",
-};
-const STAGED: Parameter = Parameter {
-    name: "staged_us",
-    default: 250.0,
-    about: "small copies through the host's memory take less, microseconds; chosen: ten times the 25 that are the \
-            most known of healthy machines",
-};
-const FIXED: Parameter = Parameter {
-    name: "fixed_us",
-    default: 150.0,
-    about: "copies with peer access cost less beside their bytes, microseconds; chosen: five times the 27 that are the \
-            most known of healthy machines",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("latency-high", Severity::Error, judge).with(&[DIRECT, STAGED, FIXED]);
+rule! {
+    "latency-high", Error, All(judge);
+    /// small copies with peer access take less, microseconds; chosen: eight times the 6 that are the most known of
+    /// healthy machines
+    DIRECT: direct_us = 50.0;
+    /// small copies through the host's memory take less, microseconds; chosen: ten times the 25 that are the most known
+    /// of healthy machines
+    STAGED: staged_us = 250.0;
+    /// copies with peer access cost less beside their bytes, microseconds; chosen: five times the 27 that are the most
+    /// known of healthy machines
+    FIXED: fixed_us = 150.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let measurements = evidence.measured();
@@ -109,7 +98,7 @@ impl Slow {
             path: cell.path,
             is_latency: true,
             us: cell.latency_us?,
-            limit_us: RULE.parameter(evidence, limit),
+            limit_us: limit.of(evidence),
         };
         (slow.us > slow.limit_us).then_some(slow)
     }
@@ -120,7 +109,7 @@ impl Slow {
             path: cell.setup.path,
             is_latency: false,
             us: cell.fixed_cost_us?,
-            limit_us: RULE.parameter(evidence, &FIXED),
+            limit_us: FIXED.of(evidence),
         };
         (slow.us > slow.limit_us).then_some(slow)
     }
@@ -147,7 +136,7 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let (what, usual) = worst.words();
     let message = format!(
         "{what} {} take {} us, usual are {usual}; more than {} us is reported",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         short(worst.us),
         short(worst.limit_us),
     );
@@ -160,17 +149,15 @@ fn finding(evidence: &Evidence<'_>, group: &cluster::Group, slow: &[Slow]) -> Op
     let host = match (evidence.snapshot.host.virtual_machine.get(), worst.path) {
         (Some(false), _) => None,
         (_, Path::Staged) => Some(Ask::Processors),
-        (_, Path::Direct) => Some(Ask::Sharing),
+        (_, Path::Direct) => Some(Ask::Processors),
     };
     let plan = plan.if_it_stays(host.map(Step::AskHost));
     let us = |slow: Option<Slow>| slow.map(|slow| Fact::figure(slow.us));
     let found = RULE
-        .finding(group.subject(), message, plan)
+        .on_group(group, message, plan)
         .fact("highest_direct_us", us(direct))
         .fact("highest_staged_us", us(staged))
-        .fact("highest_fixed_cost_us", us(fixed))
-        .fact("limit_us", Fact::figure(worst.limit_us))
-        .pairs(&group.pairs);
+        .fact("highest_fixed_cost_us", us(fixed));
     Some(found.at_if(worst.path == Path::Staged, Severity::Warning))
 }
 

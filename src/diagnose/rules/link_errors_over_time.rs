@@ -28,16 +28,12 @@
 use super::nvlink_ends;
 use super::over_time;
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
-const MOST: Parameter = Parameter {
-    name: "most_in_a_terabit_count",
-    default: 1.0,
-    about: "errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("link-errors-over-time", Severity::Warning, judge).with(&[MOST]);
+rule! {
+    "link-errors-over-time", Warning, All(judge);
+    /// errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate
+    MOST: most_in_a_terabit_count = 1.0;
+}
 
 /// Bits of a petabit: facts have four decimals.
 const PETA: f64 = 1e15;
@@ -53,9 +49,7 @@ struct Link {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let of_gpu = |gpu: u32| {
         let errors = links(evidence, soak, gpu).into_iter().map(|link| counted(evidence, &link));
         let changed = [pcie_changed(evidence, soak, gpu), nvlinks_recovered(evidence, soak, gpu)];
@@ -126,7 +120,7 @@ fn pcie_link(evidence: &Evidence<'_>, gpu: u32) -> Subject {
 
 /// Returns a finding on links of a GPU.
 fn finding(gpu: u32, subject: Subject, message: String, look: [Step; 2]) -> Finding {
-    let part = || Part::Gpu(steps::gpu(gpu));
+    let part = || Part::of(&[gpu]);
     let plan = Plan::now(look).if_it_stays([Step::Reseat(part()), Step::Swap(part())]);
     RULE.finding(subject, message, plan).gpus(&[gpu])
 }
@@ -134,13 +128,13 @@ fn finding(gpu: u32, subject: Subject, message: String, look: [Step; 2]) -> Find
 /// Returns the finding on errors that a link counted.
 fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let gpu = link.gpu;
-    let name = words::gpu(evidence.snapshot, gpu);
+    let name = evidence.name(gpu);
     let of_gpu = || steps::gpu(gpu);
     let (subject, which, look) = match link.number {
         Some(link) => (
             Subject::Link { index: gpu, link },
             format!("NVLink {link} of {name}"),
-            Step::LinkErrorsOf(of_gpu(), Listed(vec![gpu])),
+            Step::LinkErrorsOf(of_gpu()),
         ),
         None => (
             pcie_link(evidence, gpu),
@@ -161,17 +155,10 @@ fn counted(evidence: &Evidence<'_>, link: &Link) -> Finding {
     let errors = words::count(link.errors, "error");
     let minutes = words::count(link.minutes, "minute");
     let message = format!("{which} counted {errors} in {minutes} under load{rate}");
-    let found = finding(gpu, subject, message, [look, Step::Xid])
-        .fact("link_errors", link.errors)
-        .fact("minutes_with_errors", link.minutes);
+    let found = finding(gpu, subject, message, [look, Step::Xid]).fact("link_errors", link.errors);
     let figure = |value: f64| known.then(|| Fact::figure(value));
-    let is_error = known && least * 1e12 > RULE.parameter(evidence, &MOST);
-    found
-        .fact("petabits", figure(link.bits / PETA))
-        .fact("errors_per_petabit", figure(per_bit * PETA))
-        .fact("least_per_petabit", figure(least * PETA))
-        .fact("most_per_petabit", figure(most * PETA))
-        .at_if(is_error, Severity::Error)
+    let is_error = known && least * 1e12 > MOST.of(evidence);
+    found.fact("errors_per_petabit", figure(per_bit * PETA)).at_if(is_error, Severity::Error)
 }
 
 /// Returns the finding on a GPU's PCIe link that changed its state.
@@ -191,7 +178,7 @@ fn pcie_changed(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<Findin
     let message = format!("{}, first after {first_after} under load{minutes}", first.what);
     let look = [Step::PcieErrorsOf(steps::gpu(gpu)), Step::AerLog];
     let found = finding(gpu, pcie_link(evidence, gpu), message, look);
-    Some(retrained(found, soak, gpu, first.at_s).fact("minutes_with_changes", changes.len()))
+    Some(retrained(found, soak, gpu, first.at_s))
 }
 
 /// Returns the finding on NVLinks of a GPU that recovered.
@@ -215,7 +202,7 @@ fn nvlinks_recovered(evidence: &Evidence<'_>, soak: &Soak, gpu: u32) -> Option<F
     let times = words::count(all, "time");
     let first_after = over_time::after(first);
     let message = format!("{which} retrained {times}, first after {first_after} under load");
-    let errors = Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu]));
+    let errors = Step::LinkErrorsOf(steps::gpu(gpu));
     let found = finding(gpu, subject, message, [errors, Step::XidOf("74")]);
     let found = retrained(found, soak, gpu, first).fact("recoveries", all);
     Some(found.fact("links", nvlink_ends::link_numbers(&links)))

@@ -21,24 +21,14 @@
 use super::prelude::*;
 use super::remedy;
 use super::talks;
-use explain::scatter;
-use model::cell::Measurement;
-use model::live::LiveTalk;
-use model::rounding::short;
 
-const ABOVE: Parameter = Parameter {
-    name: "above_median_percent",
-    default: 100.0,
-    about: "a flag there and back takes less than this much longer than the median of its class; chosen",
-};
-const LEAST_PAIRS: Parameter = Parameter {
-    name: "least_pairs_count",
-    default: 6.0,
-    about: "pairs, each direction counted, that a class needs to be judged; chosen: three connections",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("live-latency-high", Severity::Warning, judge).with(&[ABOVE, LEAST_PAIRS]);
+rule! {
+    "live-latency-high", Warning, All(judge);
+    /// a flag there and back takes less than this much longer than the median of its class; chosen
+    ABOVE: above_median_percent = 100.0;
+    /// pairs, each direction counted, that a class needs to be judged; chosen: three connections
+    LEAST_PAIRS: least_pairs_count = 6.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
@@ -46,8 +36,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let classes = words::grouped(
         sound.filter_map(|talk| Some((evidence.topology.route(talk.pair)?.class, talk))),
     );
-    let factor = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
-    let least = RULE.parameter(evidence, &LEAST_PAIRS);
+    let factor = 1.0 + ABOVE.of(evidence) / 100.0;
+    let least = LEAST_PAIRS.of(evidence);
     let mut found = Vec::new();
     for talks in classes.values() {
         let few = (talks.len() as f64) < least;
@@ -72,16 +62,15 @@ fn finding(
     let highest = slow.iter().filter_map(|talk| talk.push_us).fold(0.0, f64::max);
     let message = format!(
         "Kernel-to-kernel round trips {} take {} us, {} times those of like pairs",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         short(highest),
         short(highest / median),
     );
     let errors = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([errors, Step::Clocks, Step::Xid]);
-    RULE.finding(group.subject(), message, plan)
+    RULE.on_group(group, message, plan)
         .fact("median_us", Fact::figure(median))
         .fact("highest_us", Fact::figure(highest))
-        .pairs(&group.pairs)
 }
 
 #[cfg(test)]

@@ -31,10 +31,11 @@
 
 use super::prelude::*;
 use super::talks;
-use crate::cluster::Group;
-use model::live::{LiveTalk, Miss};
+use model::live::Miss;
 
-pub(crate) const RULE: Rule = Rule::new("live-memory-broken", Severity::Error, judge);
+rule! {
+    "live-memory-broken", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let between = talks::between(evidence);
@@ -78,12 +79,9 @@ fn stores(evidence: &Evidence<'_>, between: &[&LiveTalk]) -> Vec<Finding> {
 
 /// Returns the finding on what kernels of these pairs see, and what happens to it.
 fn finding(evidence: &Evidence<'_>, group: &Group, what: &str, fate: &str) -> Finding {
-    let message = format!("{what} of running kernels {} {fate}", group.place(evidence.snapshot));
-    let plan = talks::plan(evidence, group)
-        .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
-    RULE.finding(group.subject(), message, plan)
-        .pairs(&group.pairs)
-        .suspecting(talks::suspects(evidence, group))
+    let message = format!("{what} of running kernels {} {fate}", evidence.place(group));
+    let plan = talks::plan(evidence, group).and(When::Afterwards, [Step::ComputeAgain]);
+    RULE.on_group(group, message, plan).suspecting(talks::suspects(evidence, group))
 }
 
 /// Returns the lines of 128 bytes that were torn.
@@ -115,7 +113,7 @@ fn of_lines(
     let plan = Plan::now([Step::NoLl128]);
     let plan = match severity {
         Severity::Error => {
-            let swap = Step::Swap(Part::Gpu(OneOf(group.gpus())));
+            let swap = Step::Swap(Part::of(&group.gpus()));
             plan.if_it_stays([Step::XidOf("74"), Step::LinkErrors, swap])
         }
         Severity::Warning => plan.if_it_stays([Step::UpdateBiosAndDriver]),
@@ -163,10 +161,10 @@ fn of_one_gpu(evidence: &Evidence<'_>, talk: &LiveTalk) -> Finding {
         ),
         None => "see wrong data behind right flags".to_owned(),
     };
-    let message = format!("Two running kernels of {} {what}", words::gpu(evidence.snapshot, gpu));
+    let message = format!("Two running kernels of {} {what}", evidence.name(gpu));
     let plan = Plan::until_repair([Step::OutOfService(all(&[gpu]))])
-        .and(When::Now, [Step::Xid, Step::MemoryRows])
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&[gpu])))]);
+        .then([Step::Xid, Step::MemoryRows])
+        .then([Step::Swap(Part::of(&[gpu]))]);
     RULE.finding(Subject::Gpu { index: gpu }, message, plan).gpus(&[gpu])
 }
 

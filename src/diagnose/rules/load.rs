@@ -4,22 +4,8 @@
 use super::load_judged::{Judged, judged};
 use super::prelude::*;
 use crate::changes::gpus_of;
-use model::cell::Measurement;
-use model::flow::Flow;
-use model::load::LoadFlow;
-use model::node::NodeId;
-use model::topology::{Link, LinkKind};
 use topology::load::{Leg, Ways, is_inside_switch};
 use topology::shares::Passage;
-
-/// Most that a sum may lie below the fastest of its flows alone, per cent, before it is a collapse. Chosen: twice the
-/// spread of repeats on healthy machines.
-pub(super) const COLLAPSE: Parameter = Parameter {
-    name: "below_alone_percent",
-    default: 10.0,
-    about: "how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10 \
-            (cuda-samples issue 449)",
-};
 
 /// Returns the ends of a passage, in the order in which links are stored.
 fn ends((from, to): Passage) -> (NodeId, NodeId) {
@@ -77,8 +63,7 @@ fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
     });
     let at_once = evidence.host().iter().filter(|copy| copy.at_once > 1);
     let of_several: BTreeSet<FigureKey> = of_load.chain(at_once.map(Measurement::key)).collect();
-    let causes: Vec<_> =
-        evidence.explanation().into_iter().flat_map(|explanation| &explanation.causes).collect();
+    let causes = &evidence.explanation().causes;
     let slows_single = |cause: &explain::Cause| {
         let mut figures = cause.explains.iter();
         figures.any(|figure| !of_several.contains(&figure.key))
@@ -88,7 +73,7 @@ fn causes<'a>(evidence: &Evidence<'a>) -> Vec<(&'a explain::Cause, bool)> {
         .map(|cause| cause.parts.as_slice())
         .collect();
     let with_single = |cause: &'a explain::Cause| (cause, single.contains(cause.parts.as_slice()));
-    causes.into_iter().map(with_single).collect()
+    causes.iter().map(with_single).collect()
 }
 
 /// Returns the changes that several flows at once show and single flows do not: the rules on these report the others.
@@ -333,7 +318,6 @@ pub(super) fn finding(
     };
     let suspected = |place| suspect(Cause::OneOfLinks(place), [steps::Step::CheckOneLink]);
     let several = places().filter(|_| low.links.len() > 1);
-    let of_explained = low.together().percent_of(low.explained());
     // Without a place, the slow flows themselves say where to look.
     let flows = match about {
         Subject::Machine if low.links.is_empty() => low.flows.clone(),
@@ -347,7 +331,6 @@ pub(super) fn finding(
         .fact("together", low.together())
         .fact("alone", low.judged.best_alone(&low.flows).map(GbPerSecond))
         .fact("explained", low.explained())
-        .fact("of_explained", Fact::percent(of_explained))
         .suspecting(several.map(suspected).collect())
 }
 

@@ -23,16 +23,20 @@
 //! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one; 390 GB/s for each of eight flows at
 //! once, 394 to 395 for four disjoint ones, 396 alone (measured).
 
-use super::load::{self, COLLAPSE, Low};
+use super::load::{self, Low};
 use super::load_steps;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule =
-    Rule::new("load-below-expected", Severity::Warning, judge).with(&[COLLAPSE]);
+rule! {
+    "load-below-expected", Warning, All(judge);
+    /// how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10
+    /// (cuda-samples issue 449)
+    COLLAPSE: below_alone_percent = 10.0;
+}
 
 /// Returns what only several flows at once show.
 pub(super) fn lows<'a>(evidence: &Evidence<'a>) -> Vec<Low<'a>> {
-    load::low(evidence, RULE.parameter(evidence, &COLLAPSE))
+    load::low(evidence, COLLAPSE.of(evidence))
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -66,11 +70,11 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
         let own = match evidence.any_over_nvlink(&judged.pairs()) {
             false => vec![Step::PcieErrors],
             true if evidence.virtual_machine() => {
-                vec![Step::LinkErrors, Step::AskHost(Ask::NvSwitches)]
+                vec![Step::LinkErrors, Step::AskHost(Ask::NvLink)]
             }
             true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricLog],
         };
-        let first = [Step::Stop(Work::OnMachine), Step::CheckFull(Full::MorePatterns)];
+        let first = [Step::Stop(Work::OnMachine), Step::CheckFull];
         (RULE.severity, "no link that they share shows why", Plan::now(first).if_it_stays(own))
     } else {
         (

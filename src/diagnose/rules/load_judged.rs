@@ -2,9 +2,6 @@
 
 use super::prelude::*;
 use crate::expected_load::{self, Alone, Predicted};
-use model::cell::Measurement;
-use model::flow::Flow;
-use model::load::{LoadFlow, LoadPattern};
 use topology::load::Ways;
 
 /// A pattern with its figures, the rates that single flows explain, and the expected rates.

@@ -20,19 +20,13 @@
 use super::load;
 use super::load_judged::{self, Judged};
 use super::prelude::*;
-use model::flow::Flow;
-use model::node::NodeId;
-use model::topology::{Link, LinkKind};
 
-const SHARE: Parameter = Parameter {
-    name: "of_alone_percent",
-    default: 85.0,
-    about: "what flows at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats \
-            agree on (cuda-samples issue 449)",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("load-limited-by-design", Severity::Info, judge).with(&[SHARE]);
+rule! {
+    "load-limited-by-design", Info, All(judge);
+    /// what flows at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats agree
+    /// on (cuda-samples issue 449)
+    SHARE: of_alone_percent = 85.0;
+}
 
 /// Flows that share a link by design.
 struct Shared<'a> {
@@ -80,7 +74,7 @@ pub(crate) fn names_above<'a>(evidence: &Evidence<'a>) -> impl Fn(u32) -> bool +
 
 /// Returns links that limit flows by design, by their two ends, each with the pattern that loses most there.
 fn limits<'a>(evidence: &Evidence<'a>) -> BTreeMap<(NodeId, NodeId), Shared<'a>> {
-    let most = RULE.parameter(evidence, &SHARE);
+    let most = SHARE.of(evidence);
     let mut found: BTreeMap<(NodeId, NodeId), Shared<'a>> = BTreeMap::new();
     let judged = load_judged::judged(evidence);
     for shared in judged.iter().filter_map(|judged| shared(judged, most)) {
@@ -114,11 +108,8 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
         .finding(about, message, plan)
         .about_pairs(shared.pairs.clone())
         .gpus(&shared.gpus)
-        .fact("pattern", shared.pattern.clone())
         .fact("together", shared.together)
-        .fact("one_at_a_time", shared.alone)
-        .fact("links_alike", alike.len())
-        .fact("of_alone", Fact::percent(shared.percent()));
+        .fact("one_at_a_time", shared.alone);
     Some(found)
 }
 

@@ -3,11 +3,7 @@
 
 use super::load_judged::{self, Judged};
 use super::prelude::*;
-use model::flow::Endpoint;
-use model::node::NodeId;
-use model::topology::LinkKind;
 use topology::load::Leg;
-use topology::pcie::Connection;
 
 /// Returns true if too little passed the NVLinks of a GPU; `None` if no pattern that passes them was judged.
 pub(super) fn is_low_over_nvlinks(evidence: &Evidence<'_>, gpu: u32) -> Option<bool> {

@@ -3,8 +3,6 @@
 
 use super::load::Low;
 use super::prelude::*;
-use model::flow::Flow;
-use model::topology::LinkKind;
 
 /// Returns the step that reads the error counters of the links that these flows pass.
 pub(super) fn errors_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Step {

@@ -21,25 +21,17 @@
 //! copies read and write: 23 to 46% of a data sheet's rate.
 
 use super::prelude::*;
-use crate::models::{self, Local};
-use explain::scatter;
-use model::cell::Measurement;
+use crate::models;
 use model::measurement::LocalCopy;
 
-const SIBLINGS: Parameter = Parameter {
-    name: "below_siblings_percent",
-    default: 15.0,
-    about: "how far below the middle of the GPUs of its model a GPU may be; chosen: twice the 8 by which healthy ones of \
-            one machine are known to differ",
-};
-const MODEL: Parameter = Parameter {
-    name: "below_model_percent",
-    default: 15.0,
-    about: "how far below the lowest that is known of its model a GPU may be; chosen: as for siblings",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("local-memory-slow", Severity::Warning, judge).with(&[SIBLINGS, MODEL]);
+rule! {
+    "local-memory-slow", Warning, All(judge);
+    /// how far below the middle of the GPUs of its model a GPU may be; chosen: twice the 8 by which healthy ones of one
+    /// machine are known to differ
+    SIBLINGS: below_siblings_percent = 15.0;
+    /// how far below the lowest that is known of its model a GPU may be; chosen: as for siblings
+    MODEL: below_model_percent = 15.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let tested = evidence.measured().local.iter().filter(|cell| cell.cell().tested());
@@ -66,12 +58,12 @@ fn of_model(
     let scatter = scatter::allowance(rates()).max(evidence.scatter_percent());
     let below = |rate: GbPerSecond, of: GbPerSecond| 100.0 - rate.percent_of(of);
     let is_low = |(cell, rate): &&(&LocalCopy, GbPerSecond)| {
-        let margin = RULE.parameter(evidence, &SIBLINGS).max(scatter);
+        let margin = SIBLINGS.of(evidence).max(scatter);
         below(*rate, middle) > margin.max(cell.spread_percent.unwrap_or(0.0))
     };
     let is_below_model = |(_, rate): &&(&LocalCopy, GbPerSecond)| {
-        let margin = RULE.parameter(evidence, &MODEL).max(scatter);
-        known.is_some_and(|known| below(*rate, known.reached[0]) > margin)
+        let margin = MODEL.of(evidence).max(scatter);
+        known.is_some_and(|known| below(*rate, known) > margin)
     };
     let low: Vec<_> = cells.iter().filter(is_low).collect();
     let mut findings: Vec<_> = low
@@ -79,12 +71,12 @@ fn of_model(
         .map(|(cell, rate)| {
             let message = format!(
                 "Copies within {} reach {rate} GB/s, {:.0}% less than the median of {} of its model ({middle} GB/s)",
-                words::gpu(evidence.snapshot, cell.gpu),
+                evidence.name(cell.gpu),
                 below(*rate, middle),
                 words::count(cells.len(), "GPU"),
             );
             let found = finding(evidence, message, &[cell.gpu], *rate, known);
-            found.fact("median", middle).fact("below_median", Fact::percent(below(*rate, middle)))
+            found.fact("median", middle)
         })
         .collect();
     let rest: Vec<_> =
@@ -94,9 +86,9 @@ fn of_model(
         let gpus: Vec<u32> = rest.iter().map(|(cell, _)| cell.gpu).collect();
         let message = format!(
             "Copies within {} reach {lowest} GB/s, {:.0}% less than healthy ones ({} GB/s); the model is {name}",
-            words::named(evidence.snapshot, &gpus),
-            below(lowest, known.reached[0]),
-            known.reached[0],
+            evidence.named(&gpus),
+            below(lowest, known),
+            known,
         );
         findings.push(finding(evidence, message, &gpus, lowest, Some(known)));
     }
@@ -108,7 +100,7 @@ fn finding(
     message: String,
     gpus: &[u32],
     lowest: GbPerSecond,
-    known: Option<Local>,
+    known: Option<GbPerSecond>,
 ) -> Finding {
     let is_slow = |gpu: &u32| !links::slow_with(evidence, *gpu).is_empty();
     let paths = match gpus.iter().any(is_slow) {
@@ -117,14 +109,13 @@ fn finding(
     };
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         Step::Clocks,
-        Step::PowerLimit,
+        Step::PowerSupply,
         Step::MemoryRows,
-        Step::Swap(Part::Gpu(one_of(gpus))),
+        Step::Swap(Part::of(gpus)),
     ]);
     RULE.finding(Subject::of_gpus(gpus), message + paths, plan)
         .fact("lowest_achieved", lowest)
-        .fact("known_of_model", known.map(|known| known.reached[0]))
-        .fact("known_from", known.map(|known| known.source))
+        .fact("known_of_model", known)
         .gpus(gpus)
 }
 

@@ -4,8 +4,7 @@
 use super::nvlink_missing;
 use super::prelude::*;
 use crate::external::{self, External};
-use model::snapshot::{PciPower, Xid};
-use topology::pcie;
+use model::snapshot::PciPower;
 
 /// Returns the lowest port above this GPU below which there are several GPUs and none answers, with these GPUs. What
 /// they share is lost.
@@ -37,8 +36,7 @@ pub(super) fn shared_port(
 pub(super) fn plan(evidence: &Evidence<'_>, index: u32) -> Plan {
     let lost = || gpu(index);
     if evidence.virtual_machine() {
-        return Plan::now([Step::Xid, Step::RestartGuest])
-            .if_it_stays([Step::AskHost(Ask::LostGpu)]);
+        return Plan::now([Step::Xid, Step::RestartGuest]).if_it_stays([Step::AskHost(Ask::Parts)]);
     }
     if is_module(evidence, index) {
         return Plan::now([Step::Xid, Step::Bmc, Step::PowerCycle]).if_it_stays([
@@ -53,8 +51,8 @@ pub(super) fn plan(evidence: &Evidence<'_>, index: u32) -> Plan {
             Step::Exchange(Part::Dock),
             Step::Replace(Part::Gpu(lost())),
         ]),
-        Some(External::FewLanes) => Plan::now([Step::Xid, Step::PowerCycleWithGpu]).if_it_stays([
-            Step::Exchange(Part::CableIfAny),
+        Some(External::FewLanes) => Plan::now([Step::Xid, Step::PowerCycle]).if_it_stays([
+            Step::Exchange(Part::Cable),
             Step::SlowerSlot,
             Step::Exchange(Part::Dock),
             Step::PowerCables(lost()),
@@ -119,8 +117,7 @@ fn with_power(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
     } else if function.answers.get() == Some(false) {
         found.message += "; its configuration space reads all ones: it is off the bus";
     }
-    let state = function.power_state.get().map(|state| state.to_string());
-    found.fact("answers_on_the_bus", function.answers.get()).fact("pci_power_state", state)
+    found
 }
 
 /// Adds the port above, and a sentence on the errors that it has counted.
@@ -148,11 +145,7 @@ pub(super) fn with_port(
         some => format!("which has counted errors since boot: {}", some.join(", ")),
     };
     found.message += &format!("; the port above is {}, {errors}", port.address);
-    found
-        .fact("port_address", port.address)
-        .fact("port_fatal_errors", port.aer_fatal.get())
-        .fact("port_nonfatal_errors", port.aer_nonfatal.get())
-        .fact("port_corrected_errors", port.aer_correctable.get())
+    found.fact("port_address", port.address)
 }
 
 /// Adds the GPU's last Xid message from the driver's log, and the Xids before it.
@@ -177,10 +170,7 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
         }
     };
     found.message += &said;
-    let last = own.last();
     found
-        .fact("last_xid_code", last.map(|xid| xid.code))
-        .fact("last_xid_seconds", last.and_then(|xid| xid.seconds_since_boot))
 }
 
 /// Adds a fact if the link goes through a cable or a dock.
@@ -196,5 +186,5 @@ fn with_cable(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) 
         let others = std::mem::take(&mut found.steps);
         found = found.steps(Plan::now([Step::CableAndDock]).beside(others));
     }
-    found.fact("external_link", true)
+    found
 }

@@ -22,12 +22,13 @@
 
 use super::prelude::*;
 use super::{peer_access, remedy, windows};
-use crate::cluster::{Common, Group};
 use model::addresses::{Fate, MemoryReach};
 use model::cell::Subject as _;
-use model::units::{Bytes, GIB};
+use model::units::GIB;
 
-pub(crate) const RULE: Rule = Rule::new("memory-window-broken", Severity::Error, judge);
+rule! {
+    "memory-window-broken", Error, All(judge);
+}
 
 /// Most ranges that a message names. Chosen.
 const NAMED: usize = 2;
@@ -102,8 +103,8 @@ fn finding(evidence: &Evidence<'_>, at: &str, pairs: &[Pair]) -> Finding {
     let common = if pairs.len() > 1 { Common::Everything } else { Common::OnePair };
     let group = Group { common, pairs: pairs.to_vec(), seen_back: false };
     let plan = remedy::plan(evidence, &group, find)
-        .if_it_stays([Step::Swap(Part::Gpu(one_of(&owners)))])
-        .and(When::Afterwards, [Step::ComputeAgain(Results::OverPairs)]);
+        .if_it_stays([Step::Swap(Part::of(&owners))])
+        .and(When::Afterwards, [Step::ComputeAgain]);
     let subject = match pairs {
         [pair] => Subject::Pair(*pair),
         _ => Subject::of_gpus(&owners),

@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("mig-enabled", Severity::Info, judge);
+rule! {
+    "mig-enabled", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let snapshot = evidence.snapshot;
@@ -42,10 +44,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     });
     let message = format!(
         "MIG mode is on for {}, which excludes peer access{}",
-        words::named_or_all(snapshot, &indices),
+        evidence.named(&indices),
         if differ { "; it is off for others of the same model" } else { "" },
     );
-    let off = Step::MigOff(all(&indices), Listed(indices.clone()));
+    let off = Step::MigOff(all(&indices));
     let found = RULE.finding(Subject::Machine, message, [off]).gpus(&indices);
     Some(found.at_if(differ, Severity::Warning))
 }

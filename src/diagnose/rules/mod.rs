@@ -34,107 +34,143 @@ mod wrong_at_once;
 mod wrong_bytes;
 mod wrong_in_hours;
 
-/// Declares the file of each rule, and adds the rule to [`ALL`].
+/// Declares the file of each rule below its topic, and adds the rule to [`ALL`].
 macro_rules! rules {
-    ($($name:ident)*) => {
-        $(pub(crate) mod $name;)*
+    ($($topic:literal { $($name:ident)* })*) => {
+        $($(pub(crate) mod $name;)*)*
 
-        /// Every rule, in the order in which they were added, with its file.
-        pub static ALL: &[Rule] = &[$($name::RULE.read_from(include_str!(concat!(stringify!($name), ".rs")))),*];
+        /// All rules by topic.
+        pub static ALL: &[Rule] = &[$($(
+            $name::RULE.listed($topic, include_str!(concat!(stringify!($name), ".rs"))),
+        )*)*];
     };
 }
 
-// Only append; never change or remove one: reports and scripts contain their codes.
 rules! {
-    peer_bandwidth_low
-    data_wrong
-    peer_access_missing
-    pcie_narrow
-    nvlink_inactive
-    peer_copy_hung
-    copy_failed
-    not_tested
-    nothing_measured
-    placement_serialises
-    gpu_unreachable
-    peer_copy_uneven
-    expectation_unmet
-    expectation_unchecked
-    fell_since_baseline
-    changed_since_baseline
-    baseline_not_compared
-    peer_bandwidth_outlier
-    peer_bandwidth_asymmetric
-    direct_slower_than_staged
-    staged_slow
-    unstable_measurement
-    fabric_not_ready
-    peer_access_broken
-    nvlink_errors_rose
-    pcie_narrow_by_design
-    pcie_upstream_bottleneck
-    pcie_link_changed
-    pcie_errors_rose
-    iommu_translating
-    acs_redirect
-    gpu_throttled
-    gpu_busy
-    gpu_memory_errors
-    persistence_off
-    mig_enabled
-    compute_mode_restricted
-    gpus_mixed
-    driver_mismatch
-    devices_hidden
-    gpu_shared
-    environment_distorting
-    process_limit
-    gpu_not_listed
-    nvlink_missing
-    both_ways_low
-    expectation_beyond_profile
-    figure_impossible
-    latency_high
-    host_calls_slow
-    local_memory_slow
-    host_bandwidth_low
-    host_bandwidth_below_siblings
-    host_memory_far
-    pageable_slower
-    pinned_slower_than_pageable
-    host_memory_saturates
-    pinning_refused
-    copy_engines_fewer
-    shared_hop_low
-    load_below_expected
-    load_limited_by_design
-    traffic_over_pcie
-    nvlink_share_uneven
-    counters_disagree
-    adapter_link_narrow
-    payload_below_siblings
-    software_restricts
-    copy_failed_once
-    numa_label_wrong
-    hidden_hop_shared
-    not_explained
-    rate_fell_over_time
-    link_errors_over_time
-    gpu_hotter_than_siblings
-    xid_reported
-    live_memory_broken
-    live_latency_high
-    sharing_refused
-    nvlink_margin_low
-    pcie_errors_logged
-    peer_connections_held
-    pasted_fault
-    pasted_unclear
-    counters_rose_since
-    nvlink_slower_than_siblings
-    memory_window_broken
+    "PCIe" {
+        pcie_narrow
+        pcie_narrow_by_design
+        pcie_upstream_bottleneck
+        pcie_link_changed
+        pcie_errors_rose
+        iommu_translating
+        acs_redirect
+        adapter_link_narrow
+        payload_below_siblings
+        pcie_errors_logged
+    }
+    "NVLink" {
+        nvlink_inactive
+        fabric_not_ready
+        nvlink_errors_rose
+        nvlink_missing
+        traffic_over_pcie
+        nvlink_share_uneven
+        counters_disagree
+        nvlink_margin_low
+        nvlink_slower_than_siblings
+    }
+    "Peer access" {
+        peer_access_missing
+        peer_access_broken
+        software_restricts
+        peer_connections_held
+    }
+    "Wrong data, and copies that fail" {
+        data_wrong
+        memory_window_broken
+        peer_copy_hung
+        copy_failed
+        copy_failed_once
+    }
+    "Copies between GPUs" {
+        peer_bandwidth_low
+        placement_serialises
+        peer_copy_uneven
+        peer_bandwidth_outlier
+        peer_bandwidth_asymmetric
+        direct_slower_than_staged
+        staged_slow
+        both_ways_low
+        latency_high
+    }
+    "Copies with the host" {
+        host_calls_slow
+        host_bandwidth_low
+        host_bandwidth_below_siblings
+        host_memory_far
+        pageable_slower
+        pinned_slower_than_pageable
+        host_memory_saturates
+        pinning_refused
+        numa_label_wrong
+    }
+    "Several copies at once" {
+        copy_engines_fewer
+        shared_hop_low
+        load_below_expected
+        load_limited_by_design
+        hidden_hop_shared
+    }
+    "Kernels, processes" {
+        live_memory_broken
+        live_latency_high
+        sharing_refused
+    }
+    "Run, and what was read" {
+        not_tested
+        nothing_measured
+        unstable_measurement
+        gpu_busy
+        gpu_shared
+        process_limit
+        figure_impossible
+        not_explained
+        pasted_fault
+        pasted_unclear
+    }
+    "GPUs, driver, settings" {
+        gpu_unreachable
+        gpu_throttled
+        gpu_memory_errors
+        persistence_off
+        mig_enabled
+        compute_mode_restricted
+        gpus_mixed
+        driver_mismatch
+        devices_hidden
+        environment_distorting
+        gpu_not_listed
+        local_memory_slow
+        xid_reported
+    }
+    "Hours under load" {
+        rate_fell_over_time
+        link_errors_over_time
+        gpu_hotter_than_siblings
+    }
+    "Expectations, earlier reports" {
+        expectation_unmet
+        expectation_unchecked
+        fell_since_baseline
+        changed_since_baseline
+        baseline_not_compared
+        expectation_beyond_profile
+        counters_rose_since
+    }
 }
 
 pub(crate) fn find(code: &str) -> Option<&'static Rule> {
     ALL.iter().find(|rule| *rule.id == *code)
+}
+
+/// Returns the rules by topic, the most severe first.
+pub fn by_topic() -> Vec<(&'static str, Vec<&'static Rule>)> {
+    let topics = ALL.chunk_by(|one, other| one.topic == other.topic);
+    let sorted = |rules: &'static [Rule]| {
+        let mut rules: Vec<_> = rules.iter().collect();
+        rules.sort_by_key(|rule| std::cmp::Reverse(rule.severity));
+        (rules[0].topic, rules)
+    };
+    topics.map(sorted).collect()
 }

@@ -18,16 +18,16 @@
 
 use super::prelude::*;
 use explain::Figure;
-use model::cell::Measurement;
-use model::flow::Endpoint;
 
 /// How badly a figure must fit, bits. Chosen: more than the 6 that a change must gain to count as a cause.
 const LEAST_BITS: f64 = 8.0;
 
-pub(crate) const RULE: Rule = Rule::of_one("not-explained", Severity::Info, judge);
+rule! {
+    "not-explained", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let explanation = evidence.explanation()?;
+    let explanation = evidence.explanation();
     let is_open = |figure: &&Figure| figure.is_low && figure.misfit_bits >= LEAST_BITS;
     let mut open: Vec<&Figure> = explanation.unexplained.iter().filter(is_open).collect();
     open.sort_by(|one, other| other.misfit_bits.total_cmp(&one.misfit_bits));
@@ -45,8 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         first,
     );
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, [Step::CheckIdle])
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, [Step::CheckIdle])
         .fact("figures_not_explained", Fact::Texts(std::iter::once(first).chain(names).collect()));
     Some(found)
 }

@@ -31,14 +31,14 @@ use super::fabric_not_ready;
 use super::hours_gap;
 use super::prelude::*;
 use crate::coverage::{self, Coverage, coverage};
-use model::load::LoadPattern;
-use model::measurement::Probe;
 use model::snapshot::ComputeMode;
 
 /// Most reasons that the message spells out; the evidence has them all.
 const SPELT_OUT: usize = 4;
 
-pub(crate) const RULE: Rule = Rule::new("not-tested", Severity::Warning, judge).for_gaps();
+rule! {
+    "not-tested", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [of_check(evidence), hours_gap::finding(&RULE, evidence)].into_iter().flatten().collect()
@@ -65,9 +65,7 @@ fn of_check(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     Some(
         RULE.finding(Subject::Machine, parts.join("; "), plan(evidence, measurements))
-            .fact("tested", coverage.tested)
             .fact("untested", coverage.untested)
-            .fact("unverified", coverage.unverified)
             // The message has all reasons if they are few.
             .fact(
                 "reasons",
@@ -97,7 +95,7 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
         None => fabric_not_ready::coming_up(evidence),
     };
     let of = |gpus: &[u32], what: &str| {
-        let names = words::named(evidence.snapshot, gpus);
+        let names = evidence.named(gpus);
         (!gpus.is_empty()).then(|| format!("{names}: {what}"))
     };
     let parts = [
@@ -110,16 +108,15 @@ fn closed_by_facts(evidence: &Evidence<'_>) -> Option<Finding> {
     let parts: Vec<_> = parts.into_iter().flatten().collect();
     let mut steps = Vec::new();
     if !closed.is_empty() {
-        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed.clone())));
+        steps.push(Step::DefaultComputeMode(all(&closed)));
     }
     steps.push(Step::CheckAgain);
     let mut plan = Plan::now(steps);
     if !closed.is_empty() {
-        plan = plan.otherwise([Step::Nothing(Fine::IfScheduled)]);
+        plan = plan.otherwise([Step::Nothing(Fine::IfMeant)]);
     }
     let gpus = words::unique(closed.into_iter().chain(coming));
-    (!parts.is_empty())
-        .then(|| RULE.finding(Subject::of_gpus(&gpus), parts.join("; "), plan).gpus(&gpus))
+    (!parts.is_empty()).then(|| RULE.on_gpus(&gpus, parts.join("; "), plan))
 }
 
 /// Returns the pairs that were not tested, if the gap consists of pairs only: no GPU is missing, no figure is
@@ -165,7 +162,7 @@ fn plan(evidence: &Evidence<'_>, measurements: &Measurements) -> Plan {
     if closed.is_empty() {
         steps.push(Step::RemoveReason);
     } else {
-        steps.push(Step::DefaultComputeMode(all(&closed), Listed(closed)));
+        steps.push(Step::DefaultComputeMode(all(&closed)));
     }
     steps.push(Step::CheckAgain);
     Plan::now(steps).otherwise([Step::CheckLess])
@@ -201,7 +198,7 @@ fn skipped(evidence: &Evidence<'_>, coverage: &Coverage) -> Option<String> {
     let unusable: Vec<u32> = coverage::unusable(evidence.measured()).map(|(gpu, _)| gpu).collect();
     let closed = match unusable.as_slice() {
         [] => String::new(),
-        gpus => format!("{} not tested, ", words::named(evidence.snapshot, gpus)),
+        gpus => format!("{} not tested, ", evidence.named(gpus)),
     };
     let more = words::further("; and ", reasons.len().saturating_sub(SPELT_OUT), "other reason");
     Some(format!(

@@ -26,7 +26,9 @@ use crate::coverage::{self, coverage};
 use model::measurement::Hindrance;
 use model::restore::CUDA_SYSTEM_NOT_READY;
 
-pub(crate) const RULE: Rule = Rule::of_one("nothing-measured", Severity::Warning, judge).for_gaps();
+rule! {
+    "nothing-measured", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     // `pasted-unclear` names what the output of other tools lacks.
@@ -112,16 +114,16 @@ fn plan(evidence: &Evidence<'_>) -> Plan {
     if codes.contains(&Some(CUDA_SYSTEM_NOT_READY)) {
         let manager = match evidence.virtual_machine() && evidence.snapshot.nvswitches.is_empty() {
             true => Step::AskHost(Ask::Fabric),
-            false => Step::StartFabricManager,
+            false => Step::RestartFabricManager,
         };
         Plan::now([manager, Step::CheckAgain])
     } else if gpus == 1 && devices().all(|device| device.failure.is_none()) {
-        Plan::now([Step::Nothing(Fine::OneGpu), Step::CheckWithHost])
+        Plan::now([Step::Nothing(Fine::Always), Step::CheckWithHost])
     } else if gpus > 0 && is_fine && (!thinned_out.is_empty() || is_impossible) {
         Plan::now([Step::CheckWithHost])
     } else if gpus == 0 && gone {
         let load = [Step::LoadDriver, Step::StartLog];
-        Plan::now(load).and(When::Now, [Step::Container, Step::CheckAgain])
+        Plan::now(load).then([Step::Container, Step::CheckAgain])
     } else {
         Plan::now([Step::Driver, Step::Container, Step::CheckAgain])
     }

@@ -21,20 +21,16 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::host::HostWay;
 
-const ABOVE: Parameter = Parameter {
-    name: "above_stated_percent",
-    default: 15.0,
-    about: "how much faster another node must be; chosen above the 5 to 10 that repeats spread by (cuda-samples issue 449)",
-};
+rule! {
+    "numa-label-wrong", Warning, One(judge);
+    /// how much faster another node must be; chosen above the 5 to 10 that repeats spread by (cuda-samples issue 449)
+    ABOVE: above_stated_percent = 15.0;
+}
 
 /// Part of a GPU's rate with its near node that another GPU must reach with the stated one, for that memory to be sound.
 /// Chosen: what slots of one kind differ by.
 const SOUND_PERCENT: f64 = 90.0;
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("numa-label-wrong", Severity::Warning, judge).with(&[ABOVE]);
 
 /// A GPU that is near another node than the stated one.
 struct Mislabelled<'a> {
@@ -52,7 +48,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let [of_stated, of_near] = worst.worst;
     let message = format!(
         "{} is listed on NUMA node {}, but its copies {} reach {} GB/s there and {} on node {}{}",
-        words::gpu(evidence.snapshot, worst.gpu),
+        evidence.name(worst.gpu),
         worst.stated,
         of_near.copy.direction,
         of_stated.rate,
@@ -72,10 +68,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         false => Step::UpdateBios,
     });
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, steps)
-        .gpus(&gpus)
-        .fact("stated_node", u64::from(worst.stated))
-        .fact("near_node", u64::from(worst.near))
+        .on_gpus(&gpus, message, steps)
         .fact("with_stated_node", of_stated.rate)
         .fact("with_near_node", of_near.rate);
     Some(found)
@@ -90,7 +83,7 @@ fn more_of(found: &[Mislabelled<'_>]) -> String {
 }
 
 fn mislabelled<'a>(evidence: &Evidence<'a>) -> Vec<Mislabelled<'a>> {
-    let margin = RULE.parameter(evidence, &ABOVE);
+    let margin = ABOVE.of(evidence);
     let mut rated: Vec<Rated<'a>> = Vec::new();
     for direction in host::ONE_WAY {
         rated.extend(host::rated(evidence, HostWay::PINNED.with_direction(direction)));

@@ -1,7 +1,6 @@
 //! The NVLinks of a GPU that are up and down, where they lead, and words for their ends.
 
 use super::prelude::*;
-use model::snapshot::{NvLink, NvLinkRemote};
 
 /// A GPU's links, by number.
 pub(super) struct Links<'a> {
@@ -101,7 +100,7 @@ pub(super) fn named(links: &[u8], gpu: &str) -> String {
 
 /// Returns the subject and the name of these links of a GPU.
 pub(super) fn place(evidence: &Evidence<'_>, index: u32, links: &[u8]) -> (Subject, String) {
-    let gpu = words::gpu(evidence.snapshot, index);
+    let gpu = evidence.name(index);
     match *links {
         [link] => (Subject::Link { index, link }, format!("NVLink {link} of {gpu}")),
         _ => (Subject::Gpu { index }, format!("{} NVLinks of {gpu}", links.len())),

@@ -28,16 +28,12 @@ use super::{bandwidth, load_reached};
 use super::{nvlink_ends, nvlink_missing};
 use model::measurement::NvLinkErrorsAdded;
 
-/// Damaged flits of one link in a second from which the link is at fault.
-const MOST_CRC: Parameter = Parameter {
-    name: "crc_per_second_count",
-    default: 100.0,
-    about: "CRC errors of one link in each second of measuring from which they are an error; the rate from which DCGM fails \
-            a GPU",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("nvlink-errors-rose", Severity::Warning, judge).with(&[MOST_CRC]);
+rule! {
+    "nvlink-errors-rose", Warning, All(judge);
+    /// CRC errors of one link in each second of measuring from which they are an error; the rate from which DCGM fails
+    /// a GPU
+    MOST_CRC: crc_per_second_count = 100.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let of = |load: &LinkUnderLoad| {
@@ -92,26 +88,16 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         .finding(
             subject,
             format!("{which} counted {} during the check{fine}", words::counted(&counts)),
-            Plan::now([
-                Step::CheckAgain,
-                Step::LinkErrorsOf(gpu(index), Listed(vec![index])),
-                Step::XidOf("74"),
-            ])
-            .if_it_stays([reseat, Step::Swap(Part::Gpu(gpu(index)))]),
+            Plan::now([Step::CheckAgain, Step::LinkErrorsOf(gpu(index)), Step::XidOf("74")])
+                .if_it_stays([reseat, Step::Swap(Part::of(&[index]))]),
         )
         .fact("links", nvlink_ends::link_numbers(&links))
-        .fact("crc_errors", crc)
-        .fact("replays", replay)
-        .fact("recoveries", recovery)
-        .fact("failed_recoveries", (failed > 0).then_some(failed))
-        .fact("lost_packets", (lost > 0).then_some(lost))
-        .fact("uncorrected_errors", (uncorrected > 0).then_some(uncorrected));
+        .fact("crc_errors", crc);
     let worst = counted.iter().map(|errors| errors.crc).max();
     let crc_a_second = evidence.a_second(worst.unwrap_or(0));
     if harmful == 0 && judged && !slow {
         found.severity = Severity::Info;
-    } else if evidence.measured_seconds > 0.0 && crc_a_second >= RULE.parameter(evidence, &MOST_CRC)
-    {
+    } else if evidence.measured_seconds > 0.0 && crc_a_second >= MOST_CRC.of(evidence) {
         found = found.at(Severity::Error).fact("crc_errors_per_second", Fact::figure(crc_a_second));
     }
     found.suspects = suspects;

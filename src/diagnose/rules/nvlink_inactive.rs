@@ -32,7 +32,9 @@ use super::nvlink_missing::is_board;
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing, nvlink_shared_loss};
 
-pub(crate) const RULE: Rule = Rule::new("nvlink-inactive", Severity::Error, judge);
+rule! {
+    "nvlink-inactive", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();
@@ -78,7 +80,7 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
         [odd] if are_paired(evidence, model, gpus, odd.gpu) => {
             findings.push(without_partner(evidence, odd))
         }
-        _ => findings.push(unbridged(evidence, model, &without_bridge, most)),
+        _ => findings.push(unbridged(evidence, model, &without_bridge)),
     }
     match whole.as_slice() {
         [] => {}
@@ -180,7 +182,7 @@ fn are_paired(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>], odd: &Gp
 }
 
 /// Returns a finding on cards without a bridge, while others of their model have one.
-fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: usize) -> Finding {
+fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices = nvlink_ends::indices(gpus);
     let (others, plan) = if nvlink_missing::is_sxm(model) {
         ("the model have theirs", vec![Step::AskHost(Ask::NvLink)])
@@ -188,13 +190,11 @@ fn unbridged(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>], most: us
         let bridges = [Step::BridgesFitted(all(&indices)), Step::Reseat(Part::Bridge)];
         ("their model are bridged", bridges.to_vec())
     };
-    let named = words::named(evidence.snapshot, &indices);
+    let named = evidence.named(&indices);
     let what = format!("All NVLinks of {named} are down; other GPUs of {others}");
-    RULE.finding(Subject::of_gpus(&indices), what, plan)
+    RULE.on_gpus(&indices, what, plan)
         .at(Severity::Warning)
         .fact("inactive_links", inactive_by_gpu(gpus))
-        .fact("active_count_of_like_gpus", most)
-        .gpus(&indices)
 }
 
 /// Returns one finding on links of several GPUs that are down for one reason: all links of each, or the two ends of the
@@ -228,17 +228,13 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
             (text, plan)
         }
     };
-    RULE.finding(subject, what, plan)
-        .fact("inactive_links", inactive_by_gpu(gpus))
-        .fact("active_count_of_like_gpus", most)
-        .gpus(&indices)
+    RULE.finding(subject, what, plan).fact("inactive_links", inactive_by_gpu(gpus)).gpus(&indices)
 }
 
 /// Returns the links that are down, with both ends.
 fn ends(evidence: &Evidence<'_>, place: &Subject, gpus: &[&Links<'_>]) -> String {
-    let named = |links: &&Links<'_>| {
-        nvlink_ends::named(&links.inactive, &words::gpu(evidence.snapshot, links.gpu.index))
-    };
+    let named =
+        |links: &&Links<'_>| nvlink_ends::named(&links.inactive, &evidence.name(links.gpu.index));
     match place {
         // The end that all links have in common comes first.
         Subject::Gpu { index } => {
@@ -284,14 +280,14 @@ fn behind_switches(last: Step) -> Plan {
 fn between_gpus(indices: &[u32]) -> Plan {
     let reseat = Step::Reseat(Part::GpuAndBridge(one_of(indices)));
     Plan::now([Step::XidOf("74"), Step::LinkErrors, reseat])
-        .if_it_stays([Step::Swap(Part::Gpu(one_of(indices)))])
+        .if_it_stays([Step::Swap(Part::of(indices))])
 }
 
 /// Returns the steps if all links of a GPU are down.
 fn what_to_do(evidence: &Evidence<'_>, gpus: &[&Links<'_>]) -> Plan {
     if evidence.virtual_machine() {
         return Plan::now([Step::ReloadDriver, Step::LinkStates])
-            .if_it_stays([Step::FabricManagerHere, Step::AskHost(Ask::Fabric)]);
+            .if_it_stays([Step::FabricManager, Step::AskHost(Ask::Fabric)]);
     }
     if fabric_not_ready::of_a_tray(evidence.snapshot) {
         return on_a_tray();
@@ -326,9 +322,9 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
         Subject::Gpu { index },
         format!(
             "{} has no active NVLink; bridges connect the other GPUs of its model in pairs, and none is left for it",
-            words::gpu(evidence.snapshot, index)
+            evidence.name(index)
         ),
-        [Step::Nothing(Fine::BridgesAreOfTwo)],
+        [Step::Nothing(Fine::Always)],
     )
     .at(Severity::Info)
     .fact("inactive_links", link_numbers(&links.inactive))
@@ -336,7 +332,7 @@ fn without_partner(evidence: &Evidence<'_>, links: &Links<'_>) -> Finding {
 
 fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) -> Finding {
     let index = links.gpu.index;
-    let gpu = words::gpu(evidence.snapshot, index);
+    let gpu = evidence.name(index);
     let lost: Vec<u8> =
         links.inactive.iter().filter(|link| !never.contains(link)).copied().collect();
     let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
@@ -355,38 +351,34 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         on_a_tray()
     } else if links.in_fabric() && evidence.virtual_machine() {
         // The fabric manager runs where the NVSwitches are.
-        Plan::now([Step::XidOf("74"), Step::FabricManagerHere])
+        Plan::now([Step::XidOf("74"), Step::FabricManager])
             .if_it_stays([Step::AskHost(Ask::Fabric)])
     } else if links.in_fabric() {
-        behind_switches(Step::Swap(Part::Gpu(steps::gpu(index))))
+        behind_switches(Step::Swap(Part::of(&[index])))
     } else {
         between_gpus(&[index])
     };
-    RULE.finding(subject, which + &compared, plan)
-        .fact("inactive_links", link_numbers(&lost))
-        .fact("active_count", links.active.len())
-        .fact("active_count_of_like_gpus", most)
+    RULE.finding(subject, which + &compared, plan).fact("inactive_links", link_numbers(&lost))
 }
 
 /// Returns a finding on GPUs of a board in a virtual machine, none of whose links came up.
 fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices = nvlink_ends::indices(gpus);
-    RULE.finding(
-        Subject::of_gpus(&indices),
+    RULE.on_gpus(
+        &indices,
         format!(
             "No NVLink of {} is up in this virtual machine; {} ({model})",
-            words::all_or(evidence.snapshot, &indices),
+            evidence.named(&indices),
             match nvlink_missing::is_sxm(model) {
                 true => "their board connects them",
                 false => "this model comes with bridges",
             }
         ),
         Plan::now([Step::ReloadDriver, Step::LinkStates])
-            .if_it_stays([Step::AskHost(Ask::NvLink), Step::AskHost(Ask::FabricLog)]),
+            .if_it_stays([Step::AskHost(Ask::NvLink), Step::AskHost(Ask::Fabric)]),
     )
     .at(Severity::Warning)
     .fact("inactive_links", inactive_by_gpu(gpus))
-    .gpus(&indices)
 }
 
 /// Returns one line for GPUs of a model if none has more active links than the others.
@@ -404,7 +396,6 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
             ),
             [Step::CompareOrdered, Step::Nothing(Fine::IfWired)],
         )
-        .fact("active_count", active)
         .fact("inactive_links", inactive_by_gpu(gpus))
         .at(Severity::Info)
 }

@@ -24,24 +24,15 @@
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing, over_time};
-use explain::scatter;
 use model::measurement::NvLinkCorrected;
-use model::snapshot::NvLinkRemote;
 
-const SYMBOLS: Parameter = Parameter {
-    name: "symbols_count",
-    default: 4.0,
-    about: "corrected symbols in a codeword from which on it counts; under load codewords are kept from three on",
-};
-
-const CODEWORDS: Parameter = Parameter {
-    name: "codewords_count",
-    default: 10.0,
-    about: "codewords with so many corrected symbols from which on a link has little margin",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("nvlink-margin-low", Severity::Warning, judge).with(&[SYMBOLS, CODEWORDS]);
+rule! {
+    "nvlink-margin-low", Warning, All(judge);
+    /// corrected symbols in a codeword from which on it counts; under load codewords are kept from three on
+    SYMBOLS: symbols_count = 4.0;
+    /// codewords with so many corrected symbols from which on a link has little margin
+    CODEWORDS: codewords_count = 10.0;
+}
 
 /// Number of times as many codewords as the link in the middle: chosen, links scatter by less.
 const OF_THE_OTHERS: f64 = 10.0;
@@ -65,7 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .filter_map(|gpu| corrected(evidence, gpu.index, symbols))
         .collect();
     let middle = middle(evidence, &all, symbols);
-    let limit = RULE.parameter(evidence, &CODEWORDS).max(OF_THE_OTHERS * middle);
+    let limit = CODEWORDS.of(evidence).max(OF_THE_OTHERS * middle);
     let found = all.into_iter().map(|mut own| {
         own.links.retain(|link| link.from(symbols) as f64 >= limit.max(1.0));
         own
@@ -75,7 +66,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns the number of symbols from which on a codeword counts; none if that is no number of symbols.
 fn symbols(evidence: &Evidence<'_>) -> Option<usize> {
-    let symbols = RULE.parameter(evidence, &SYMBOLS);
+    let symbols = SYMBOLS.of(evidence);
     (1..=usize::from(u8::MAX)).find(|number| *number as f64 >= symbols)
 }
 
@@ -95,8 +86,7 @@ fn corrected(evidence: &Evidence<'_>, gpu: u32, symbols: usize) -> Option<Correc
     let seen_before = in_check.into_iter().flatten().any(is_deep);
     let mut counted = in_check.is_some();
     let mut first = None;
-    let minutes = over_time::soak(evidence).into_iter();
-    for (until, minute) in minutes.flat_map(|soak| soak.of_gpu(gpu)) {
+    for (until, minute) in over_time::soak(evidence).of_gpu(gpu) {
         let Some(corrected) = &minute.nvlink_corrected else {
             continue;
         };
@@ -139,7 +129,7 @@ fn far_ends(evidence: &Evidence<'_>, gpu: u32, links: &[u8]) -> Option<Vec<Strin
                     let at = link.remote_pci.get()?;
                     let mut gpus = snapshot.gpus.iter();
                     let other = gpus.find(|other| other.pci.get() == Some(at))?;
-                    Some(words::gpu(snapshot, other.index))
+                    Some(evidence.name(other.index))
                 }
             }
         })
@@ -170,19 +160,17 @@ fn finding(evidence: &Evidence<'_>, own: &Corrected, symbols: usize) -> Finding 
             ),
             Plan::now([
                 Step::CheckAgain,
-                Step::LinkErrorsOf(steps::gpu(gpu), Listed(vec![gpu])),
+                Step::LinkErrorsOf(steps::gpu(gpu)),
             ])
             .if_it_stays([
                 reseat,
-                Step::Swap(Part::Gpu(steps::gpu(gpu))),
+                Step::Swap(Part::of(&[gpu])),
             ]),
         )
         .gpus(&[gpu])
         .fact("links", nvlink_ends::link_numbers(&links))
-        .fact("far_ends", far)
         .fact("most_symbols", most)
         .fact("codewords", codewords)
-        .fact("symbols_from", symbols)
         .fact("first_after", own.first.map(Fact::Seconds))
         .suspecting(suspects)
 }

@@ -27,13 +27,14 @@
 
 use super::nvlink_ends::Links;
 use super::prelude::*;
-use model::snapshot::{NvLink, NvLinkRemote};
 
 /// Names of parts that exist for SXM sockets only, without the manufacturer.
 const SXM_ONLY: [&str; 8] =
     ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
 
-pub(crate) const RULE: Rule = Rule::new("nvlink-missing", Severity::Error, judge);
+rule! {
+    "nvlink-missing", Error, All(judge);
+}
 
 /// Returns true if a GPU of this name is one for an SXM socket.
 pub(crate) fn is_sxm(name: &str) -> bool {
@@ -61,10 +62,10 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
 /// Returns what to reseat if links of a GPU have errors, and what may cause them.
 pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspect>) {
     let (reseated, other_end) = match may_have_bridge(evidence, index) {
-        true => (Part::GpuOrBridge(steps::gpu(index)), Cause::BridgeOrBoard),
-        false => (Part::Gpu(steps::gpu(index)), Cause::BoardOrSwitch),
+        true => (Part::GpuAndBridge(steps::gpu(index)), Cause::BridgeOrBoard),
+        false => (Part::of(&[index]), Cause::BoardOrSwitch),
     };
-    let swap = || [Step::SwapTest(Part::Gpu(steps::gpu(index)))];
+    let swap = || [Step::SwapTest(Part::of(&[index]))];
     let suspects = vec![
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
         suspect_if(other_end, swap(), Sign::FaultStays),
@@ -131,23 +132,20 @@ fn finding(
         // Boards of four GPUs connect them without switches, and run no fabric manager.
         let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricLog);
         Plan::now([Step::NvLinkDisabled, Step::NvLinkLog])
-            .and(When::Now, fabric)
-            .and(When::Now, [Step::PowerCycle])
+            .then(fabric)
+            .then([Step::PowerCycle])
             .if_it_stays([Step::Service(Served::Board)])
     };
     let mut found = RULE
-        .finding(
-            Subject::of_gpus(&indices),
+        .on_gpus(
+            &indices,
             format!(
                 "No NVLink is listed for {}; the model is {model}, and {why}",
-                words::named(evidence.snapshot, &indices)
+                evidence.named(&indices)
             ),
             plan,
         )
-        .gpus(&indices)
-        .fact("model", model)
-        .fact("nvswitches_count", switches)
-        .fact("made_for_sxm", sxm);
+        .fact("model", model);
     if evidence.virtual_machine() {
         found.severity = Severity::Warning;
     }
@@ -207,14 +205,13 @@ fn of_fewer(
             Subject::Gpu { index: gpu.index },
             format!(
                 "{} has {} and no inactive one; {compared}",
-                words::gpu(evidence.snapshot, gpu.index),
+                evidence.name(gpu.index),
                 words::count(active, "active NVLink"),
             ),
-            Plan::now([Step::LinkStatesOf(Listed(vec![gpu.index])), look, Step::PowerCycle])
-                .if_it_stays([Step::Swap(Part::Gpu(steps::gpu(gpu.index)))]),
+            Plan::now([Step::LinkStates, look, Step::PowerCycle])
+                .if_it_stays([Step::Swap(Part::of(&[gpu.index]))]),
         )
-        .fact("active_count", active)
-        .fact("active_count_of_like_gpus", should);
+        .fact("active_count", active);
     let on_board = active == 0 && is_part_of_board(gpu);
     if bridged && (!on_board || evidence.virtual_machine()) {
         found.severity = Severity::Warning;
@@ -222,10 +219,10 @@ fn of_fewer(
     if bridged && !on_board {
         found.suspects.push(suspect(Cause::BridgeMissing, [Step::BridgeMissing]));
     }
-    let swap = Step::SwapTest(Part::Gpu(steps::gpu(gpu.index)));
+    let swap = Step::SwapTest(Part::of(&[gpu.index]));
     found.suspects.extend([
-        suspect(Cause::LinksDisabled, [Step::TrainingLog]),
-        suspect_if(Cause::GpuOrSeat, [swap], Sign::FaultMoves),
+        suspect(Cause::LinksDisabled, [Step::FabricLog, Step::XidOf("74")]),
+        suspect_if(Cause::GpuItself, [swap], Sign::FaultMoves),
     ]);
     found
 }
@@ -315,7 +312,6 @@ mod tests {
         assert_eq!(findings(&machine, None), []);
         machine.nvswitches = vec![NvSwitch::unread(pci("0000:c0:00.0"), &Unknown::Unsupported)];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);
-        assert_eq!(fact(&found, "nvswitches_count"), 1);
         assert!(found.message.contains("1 NVSwitch is on the PCI bus"), "{}", found.message);
         machine.nvswitches = vec![machine.nvswitches[0].clone(); 6];
         let found = only(&findings(&machine, None), "nvlink-missing", Severity::Error);

@@ -20,18 +20,13 @@
 use super::counted;
 use super::nvlink_missing;
 use super::prelude::*;
-use model::counted::{Counted, LinkShare};
-use model::snapshot::{NvLink, NvLinkRemote};
-use model::units::Bytes;
+use model::counted::LinkShare;
 
-const LEAST: Parameter = Parameter {
-    name: "least_part_percent",
-    default: 80.0,
-    about: "share of its equal part that a link must carry; chosen: healthy links carry 98 to 102",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("nvlink-share-uneven", Severity::Warning, judge).with(&[LEAST]);
+rule! {
+    "nvlink-share-uneven", Warning, All(judge);
+    /// share of its equal part that a link must carry; chosen: healthy links carry 98 to 102
+    LEAST: least_part_percent = 80.0;
+}
 
 /// Fewest bytes that links to one place must have carried together to be judged. Chosen.
 const LEAST_BYTES: u64 = 64 << 20;
@@ -45,7 +40,7 @@ struct Uneven {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let least = RULE.parameter(evidence, &LEAST);
+    let least = LEAST.of(evidence);
     let mut worst: BTreeMap<(u32, u8), Uneven> = BTreeMap::new();
     let counted = counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least));
     for uneven in counted.chain(unused(evidence)) {
@@ -65,18 +60,18 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         if least < 1.0 { "nothing".to_owned() } else { format!("{least:.0}% of an equal part") };
     let message = format!(
         "NVLink {numbers} of {} is up and carries {carries}, of {} that lead to the same place",
-        words::gpu(evidence.snapshot, gpu),
+        evidence.name(gpu),
         words::count(of, "link"),
     );
     let part = match nvlink_missing::may_have_bridge(evidence, gpu) {
-        true => Part::GpuBridgeOrCable(steps::gpu(gpu)),
-        false => Part::Gpu(steps::gpu(gpu)),
+        true => Part::GpuAndBridge(steps::gpu(gpu)),
+        false => Part::of(&[gpu]),
     };
     let plan = Plan::now([
         Step::LinkErrors,
         Step::FabricLog,
         Step::RestartFabricManager,
-        Step::ResetGpu(all(&[gpu]), Listed(vec![gpu])),
+        Step::ResetGpu(all(&[gpu])),
         Step::CheckAgain,
     ])
     .if_it_stays([Step::Swap(part)]);

@@ -4,7 +4,6 @@ use super::nvlink_ends::{Links, link_numbers, numbers};
 use super::nvlink_missing::is_board;
 use super::prelude::*;
 use crate::models;
-use model::snapshot::{NvLink, NvLinkRemote};
 
 /// Returns the finding on GPUs that reach NVSwitches over fewer links than their model has.
 pub(super) fn finding(
@@ -52,7 +51,7 @@ fn few_behind_switches(
     let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
     let message = format!(
         "{}: {most} of {made} NVLinks to NVSwitches up; NVLinks {named} are not, which {model} has{}",
-        words::named(evidence.snapshot, &indices),
+        evidence.named(&indices),
         unreached(evidence, gpus),
     );
     let inactive: Facts = match (lacks.first(), lacks.len()) {
@@ -74,7 +73,6 @@ fn few_behind_switches(
     )
     .fact("inactive_links", inactive)
     .fact("active_count", most)
-    .fact("links_of_model_count", made)
     .gpus(&indices)
 }
 

@@ -21,28 +21,17 @@
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing};
-use explain::scatter;
-use model::cell::Measurement;
 use model::links::SingleLink;
 
-const STORES: Parameter = Parameter {
-    name: "least_stores_percent",
-    default: 60.0,
-    about: "rate of stores over a link, of the median of its pair; healthy links have 77% at least",
-};
-const LOADS: Parameter = Parameter {
-    name: "least_loads_percent",
-    default: 90.0,
-    about: "rate of loads over a link, of the median of its pair; healthy links have 94.9% at least",
-};
-const LATENCY: Parameter = Parameter {
-    name: "most_latency_percent",
-    default: 115.0,
-    about: "time of a load over a link, of the median of its pair; healthy links have 108.3% at most",
-};
-
-pub(crate) const RULE: Rule = Rule::new("nvlink-slower-than-siblings", Severity::Warning, judge)
-    .with(&[STORES, LOADS, LATENCY]);
+rule! {
+    "nvlink-slower-than-siblings", Warning, All(judge);
+    /// rate of stores over a link, of the median of its pair; healthy links have 77% at least
+    STORES: least_stores_percent = 60.0;
+    /// rate of loads over a link, of the median of its pair; healthy links have 94.9% at least
+    LOADS: least_loads_percent = 90.0;
+    /// time of a load over a link, of the median of its pair; healthy links have 108.3% at most
+    LATENCY: most_latency_percent = 115.0;
+}
 
 /// Fewest links of a pair that are siblings: with two, nobody knows which one is slow.
 const LEAST_LINKS: usize = 3;
@@ -123,10 +112,10 @@ fn looks<'a>(evidence: &Evidence<'_>, links: &[&'a SingleLink]) -> Vec<Look<'a>>
         links.iter().filter_map(look).collect::<Vec<_>>()
     };
     let below = |limit: &'static Parameter| {
-        let limit = RULE.parameter(evidence, limit);
+        let limit = limit.of(evidence);
         move |percent: f64| percent < limit
     };
-    let latest = RULE.parameter(evidence, &LATENCY);
+    let latest = LATENCY.of(evidence);
     let stores = of(Compared::Stores, |link| Some(link.store_gbps?.0), &below(&STORES));
     let loads = of(Compared::Loads, |link| Some(link.load_gbps?.0), &below(&LOADS));
     let times = of(Compared::Time, |link| link.latency_ns, &|percent| percent > latest);
@@ -202,7 +191,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, links: &[(u8, Vec<&Look<'_>>)]) -> 
     };
     let message = format!(
         "{} {}, towards {towards}",
-        nvlink_ends::named(&numbers, &words::gpu(evidence.snapshot, gpu)),
+        nvlink_ends::named(&numbers, &evidence.name(gpu)),
         oddness(&looks, numbers.len() > 1),
     );
     let subject = match numbers.as_slice() {
@@ -211,7 +200,7 @@ fn of_gpu(evidence: &Evidence<'_>, gpu: u32, links: &[(u8, Vec<&Look<'_>>)]) -> 
     };
     let (reseat, suspects) = nvlink_missing::of_errors(evidence, gpu);
     let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::CheckAgain])
-        .if_it_stays([reseat, Step::Swap(Part::Gpu(steps::gpu(gpu)))]);
+        .if_it_stays([reseat, Step::Swap(Part::of(&[gpu]))]);
     let mut found = with_facts(RULE.finding(subject, message, plan), &looks);
     found.suspects = suspects;
     found.gpus(&[gpu])
@@ -228,8 +217,8 @@ fn of_pair(evidence: &Evidence<'_>, looks: &[&Look<'_>]) -> Finding {
     };
     let message = format!("{first} {}{also}", oddness(looks, false));
     let part = match nvlink_missing::may_have_bridge(evidence, pair.source) {
-        true => Part::GpuBridgeOrCable(steps::one_of(&gpus)),
-        false => Part::Gpu(steps::one_of(&gpus)),
+        true => Part::GpuAndBridge(steps::one_of(&gpus)),
+        false => Part::of(&gpus),
     };
     let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::FabricLog, Step::CheckAgain])
         .if_it_stays([Step::Swap(part)]);

@@ -1,8 +1,9 @@
 //! Facts that the rules on hours under load have in common.
 
+use std::sync::LazyLock;
+
 use super::prelude::*;
-use explain::scatter;
-use model::soak::{EventKind, MinuteOfGpu, Soak, SoakEvent, SoakPath, mean};
+use model::soak::{MinuteOfGpu, mean};
 
 /// Minutes at both ends that are compared.
 pub(super) const AT_ENDS: usize = 5;
@@ -14,9 +15,10 @@ const LEAST: usize = 8;
 /// of a thousand soaks.
 const ERRORS: f64 = 5.0;
 
-/// Returns the hours under load.
-pub(super) fn soak<'a>(evidence: &Evidence<'a>) -> Option<&'a Soak> {
-    evidence.measured().soak.as_deref()
+/// Returns the hours under load; empty ones if there were none.
+pub(super) fn soak<'a>(evidence: &Evidence<'a>) -> &'a Soak {
+    static NONE: LazyLock<Soak> = LazyLock::new(Soak::default);
+    evidence.measured().soak.as_deref().unwrap_or(&NONE)
 }
 
 /// Returns the minutes whose means stand for the start and for the end, by their places.

@@ -3,9 +3,7 @@
 use super::load_judged;
 use super::over_time::{self, AT_ENDS, Ends, Fallen, Since, free_rates};
 use super::prelude::*;
-use model::load::{LoadFlow, LoadPattern};
-use model::soak::{Soak, SoakPath, mean};
-use model::units::Bytes;
+use model::soak::mean;
 
 /// Returns the paths whose rate fell by more than this since the first minutes, or is below that of the check before
 /// the hours, each with the larger loss.

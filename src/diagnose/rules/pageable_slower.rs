@@ -25,32 +25,23 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::flow::HostMemory;
-use model::host::{Allocation, HostWay};
 
-const ABOVE: Parameter = Parameter {
-    name: "above_pageable_percent",
-    default: 30.0,
-    about: "how far above the rate of pageable memory that of pinned memory must lie, per cent of it; chosen: less is hardly \
-            worth a change",
-};
-
-const SHARE: Parameter = Parameter {
-    name: "of_reused_percent",
-    default: 60.0,
-    about: "what copies with a buffer that is pinned anew must reach of those with one that is re-used; chosen: below it \
-            more time goes into pinning than is saved",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("pageable-slower", Severity::Info, judge).with(&[ABOVE, SHARE]);
+rule! {
+    "pageable-slower", Info, All(judge);
+    /// how far above the rate of pageable memory that of pinned memory must lie, per cent of it; chosen: less is hardly
+    /// worth a change
+    ABOVE: above_pageable_percent = 30.0;
+    /// what copies with a buffer that is pinned anew must reach of those with one that is re-used; chosen: below it
+    /// more time goes into pinning than is saved
+    SHARE: of_reused_percent = 60.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     [slower(evidence), pinned_anew(evidence)].into_iter().flatten().collect()
 }
 
 fn slower(evidence: &Evidence<'_>) -> Option<Finding> {
-    let least = 1.0 + RULE.parameter(evidence, &ABOVE) / 100.0;
+    let least = 1.0 + ABOVE.of(evidence) / 100.0;
     let (mut gpus, mut times, mut pinned, mut pageable) =
         (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
     for direction in host::ONE_WAY {
@@ -78,13 +69,11 @@ fn slower(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let message = format!(
         "Pageable memory gives {slow} GB/s between the host and {}, pinned memory {fast}; {times} times as much",
-        words::named_or_all(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
     );
     let least_of = |rates: Vec<f64>| rates.into_iter().reduce(f64::min).map(GbPerSecond);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, [Step::PinMemory])
-        .gpus(&gpus)
-        .fact("times", times)
+        .on_gpus(&gpus, message, [Step::PinMemory])
         .fact("lowest_pinned", least_of(pinned))
         .fact("lowest_pageable", least_of(pageable));
     Some(found)
@@ -104,7 +93,7 @@ impl Dominated<'_> {
 }
 
 fn pinned_anew(evidence: &Evidence<'_>) -> Option<Finding> {
-    let most = RULE.parameter(evidence, &SHARE);
+    let most = SHARE.of(evidence);
     let mut dominated = of(evidence);
     dominated.retain(|one| one.percent() < most);
     let worst = dominated.iter().min_by(|one, other| one.percent().total_cmp(&other.percent()))?;
@@ -130,8 +119,7 @@ fn pinned_anew(evidence: &Evidence<'_>) -> Option<Finding> {
         .gpus(&gpus)
         .fact("pinned_anew", worst.anew.rate)
         .fact("reused", worst.reused.rate)
-        .fact("pageable", worst.pageable)
-        .fact("page_locking", Fact::percent(100.0 - worst.percent()));
+        .fact("pageable", worst.pageable);
     Some(found)
 }
 

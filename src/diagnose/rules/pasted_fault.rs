@@ -22,7 +22,9 @@
 use super::prelude::*;
 use model::pasted::{PastedFault, PastedFaultKind};
 
-pub(crate) const RULE: Rule = Rule::new("pasted-fault", Severity::Error, judge);
+rule! {
+    "pasted-fault", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let faults = evidence.read_from.map_or(&[][..], |read| &read.faults);
@@ -47,7 +49,7 @@ fn finding(
         (None, None) => Subject::Machine,
     };
     let who = match (gpu, address) {
-        (Some(gpu), _) => words::gpu(evidence.snapshot, gpu.index),
+        (Some(gpu), _) => evidence.name(gpu.index),
         (None, Some(address)) => address.to_string(),
         (None, None) => "a device".to_owned(),
     };
@@ -67,12 +69,11 @@ fn finding(
         PastedFaultKind::PcieFatal => (
             format!("{who} had fatal PCIe errors"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
-                .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::Gpu(one_of(&[gpu.index]))))),
+                .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
         PastedFaultKind::WrongValues => (
             format!("a program found wrong values of {who}"),
-            Plan::until_repair([Step::MachineOutOfService])
-                .and(When::Now, [Step::CheckWithPeerscope]),
+            Plan::until_repair([Step::MachineOutOfService]).then([Step::CheckWithPeerscope]),
         ),
     };
     let line = |fault: &&PastedFault| {

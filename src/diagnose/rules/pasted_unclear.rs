@@ -28,7 +28,9 @@ use super::prelude::*;
 /// Most commands that the step names. The evidence has them all.
 const NAMED: usize = 2;
 
-pub(crate) const RULE: Rule = Rule::new("pasted-unclear", Severity::Warning, judge).for_gaps();
+rule! {
+    "pasted-unclear", Warning, All(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = [incomplete(evidence), contradicts(evidence), unclear(evidence)];

@@ -19,10 +19,10 @@
 //! Linux, kernel parameters, `pcie_bus_perf`.
 
 use super::prelude::*;
-use model::units::Bytes;
-use topology::pcie;
 
-pub(crate) const RULE: Rule = Rule::new("payload-below-siblings", Severity::Info, judge);
+rule! {
+    "payload-below-siblings", Info, All(judge);
+}
 
 /// Fewest other GPUs of a model that give a credible usual figure.
 const LEAST_OTHERS: usize = 2;
@@ -93,7 +93,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
     let message = format!(
         "PCIe packets of {} carry {} bytes, {usual} on most others of the model; MaxPayload at {address} leaves at most \
          {:.0}% instead of {:.0}% of a link's rate for data",
-        words::named(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         first.bytes,
         share(first.bytes),
         share(*usual),
@@ -103,8 +103,7 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         .gpus(&gpus)
         .fact("payload", size(first.bytes))
         .fact("usual_payload", size(*usual))
-        .fact("possible_payload", first.possible.map(size))
-        .fact("read_request", first.hop.max_read_request_bytes.get().map(size));
+        .fact("possible_payload", first.possible.map(size));
     Some(found)
 }
 

@@ -21,24 +21,15 @@
 
 use super::gpu_unreachable;
 use super::prelude::*;
-use model::node::NodeId;
 use model::snapshot::PciFunction;
 
-/// Corrected errors in a minute, on the average since boot.
-const PER_MINUTE: Parameter = Parameter {
-    name: "corrected_per_minute_count",
-    default: 8.0,
-    about: "corrected errors in a minute, on the average since boot, from which they are a warning: DCGM's limit of replays",
-};
-/// Fewest corrected errors for a rate.
-const CORRECTED: Parameter = Parameter {
-    name: "corrected_count",
-    default: 1000.0,
-    about: "fewest corrected errors since boot for a warning; chosen: fewer are no rate",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("pcie-errors-logged", Severity::Warning, judge).with(&[PER_MINUTE, CORRECTED]);
+rule! {
+    "pcie-errors-logged", Warning, All(judge);
+    /// corrected errors in a minute, on the average since boot, from which they are a warning: DCGM's limit of replays
+    PER_MINUTE: corrected_per_minute_count = 8.0;
+    /// fewest corrected errors since boot for a warning; chosen: fewer are no rate
+    CORRECTED: corrected_count = 1000.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
@@ -68,7 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let own = snapshot.gpus.iter().find(|gpu| is_own(gpu));
         let subject = own.map(|gpu| Subject::Gpu { index: gpu.index });
         let names = match own {
-            Some(gpu) => words::gpu(snapshot, gpu.index),
+            Some(gpu) => evidence.name(gpu.index),
             None => {
                 let gpus: Vec<u32> =
                     words::unique(gpus.iter().filter(below).map(|(_, gpu)| gpu.index));
@@ -80,7 +71,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
                     ([], []) => function.address.to_string(),
                     ([], cards) => format!("{} (above {})", function.address, cards.join(", ")),
                     (gpus, _) => {
-                        format!("{} (above {})", function.address, words::named(snapshot, gpus))
+                        format!("{} (above {})", function.address, evidence.named(gpus))
                     }
                 }
             }
@@ -106,10 +97,8 @@ fn finding(
         count(&function.aer_correctable),
     ];
     let minutes = evidence.snapshot.host.up_seconds.get().map(|up| up.max(60) as f64 / 60.0);
-    let often = corrected as f64 >= RULE.parameter(evidence, &CORRECTED)
-        && minutes.is_some_and(|minutes| {
-            corrected as f64 / minutes >= RULE.parameter(evidence, &PER_MINUTE)
-        });
+    let often = corrected as f64 >= CORRECTED.of(evidence)
+        && minutes.is_some_and(|minutes| corrected as f64 / minutes >= PER_MINUTE.of(evidence));
     let severity = match () {
         () if fatal > 0 && pasted => Severity::Error,
         () if fatal > 0 || often || (other > 0 && pasted) => Severity::Warning,
@@ -123,8 +112,8 @@ fn finding(
     ]);
     let message = format!("{names}: {said} since the last boot");
     let part = match subject {
-        Subject::Gpu { index } => Step::Reseat(Part::Gpu(gpu(index))),
-        _ => Step::Reseat(Part::Riser),
+        Subject::Gpu { index } => Step::Reseat(Part::of(&[index])),
+        _ => Step::Reseat(Part::RiserOrCable),
     };
     let plan = match severity {
         Severity::Info => Plan::now([Step::AerLog]),

@@ -26,49 +26,25 @@ use super::prelude::*;
 use super::shared;
 use crate::changes;
 use crate::external;
-use model::cell::Measurement;
 use model::snapshot::PcieErrors;
-use topology::pcie::Connection;
 
-/// Fewest corrected errors and replays for a warning while rates are as expected.
-const HARMLESS: Parameter = Parameter {
-    name: "harmless_count",
-    default: 100.0,
-    about: "corrected errors or replays below which a link whose copies are fast enough is no warning; chosen",
-};
-/// Fewest in a second for a warning.
-const HARMLESS_RATE: Parameter = Parameter {
-    name: "harmless_per_second_count",
-    default: 20.0,
-    about: "the same in each second of measuring: forty times the bit error rate that PCIe allows a Gen5 x16 link, which is \
-            one error in 2 s",
-};
-/// Fewest for information.
-const NOTED: Parameter = Parameter {
-    name: "noted_count",
-    default: 20.0,
-    about: "the same for information; chosen: fewer are no rate",
-};
-/// Fewest in a second for information.
-const NOTED_RATE: Parameter = Parameter {
-    name: "noted_per_second_count",
-    default: 5.0,
-    about: "the same for information in each second: ten times the bit error rate that PCIe allows",
-};
-
-/// Fewest that slow copies are attributed to.
-const SLOWING: Parameter = Parameter {
-    name: "slowing_count",
-    default: 8.0,
-    about: "corrected errors or replays from which slow copies over the link are attributed to them; fewer cost no time \
-            that a rate shows",
-};
-/// Fewest in a second that slow copies are attributed to.
-const SLOWING_RATE: Parameter = Parameter {
-    name: "slowing_per_second_count",
-    default: 8.0 / 60.0,
-    about: "the same in each second of measuring: DCGM's limit of 8 replays in a minute",
-};
+rule! {
+    "pcie-errors-rose", Warning, All(judge);
+    /// corrected errors or replays below which a link whose copies are fast enough is no warning; chosen
+    HARMLESS: harmless_count = 100.0;
+    /// the same in each second of measuring: forty times the bit error rate that PCIe allows a Gen5 x16 link, which is
+    /// one error in 2 s
+    HARMLESS_RATE: harmless_per_second_count = 20.0;
+    /// the same for information; chosen: fewer are no rate
+    NOTED: noted_count = 20.0;
+    /// the same for information in each second: ten times the bit error rate that PCIe allows
+    NOTED_RATE: noted_per_second_count = 5.0;
+    /// corrected errors or replays from which slow copies over the link are attributed to them; fewer cost no time that
+    /// a rate shows
+    SLOWING: slowing_count = 8.0;
+    /// the same in each second of measuring: DCGM's limit of 8 replays in a minute
+    SLOWING_RATE: slowing_per_second_count = 8.0 / 60.0;
+}
 
 /// The counts of one link.
 struct Counted {
@@ -100,15 +76,6 @@ impl Counted {
     }
 }
 
-pub(crate) const RULE: Rule = Rule::new("pcie-errors-rose", Severity::Warning, judge).with(&[
-    HARMLESS,
-    HARMLESS_RATE,
-    NOTED,
-    NOTED_RATE,
-    SLOWING,
-    SLOWING_RATE,
-]);
-
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.measurements.is_none() {
         return Vec::new();
@@ -121,14 +88,14 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
     let message = format!("The PCIe links of {} all had {words}", shared::names(evidence, gpus));
     let elsewhere = [Step::BoardSlot, Step::SlowerSlot];
     let mut suspects = vec![
-        suspect_if(Cause::RisersTooSlow, elsewhere.clone(), Sign::FaultEnds),
+        suspect_if(Cause::RisersAlike, elsewhere.clone(), Sign::FaultEnds),
         suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]),
     ];
     let congestion = |suspect: &&Suspect| Cause::Congestion.is(suspect);
     suspects.extend(first.suspects.iter().find(congestion).cloned());
     let plan = Plan::now([Step::WhatIsShared(SharedParts::Risers)])
-        .and(When::Now, elsewhere)
-        .and(When::Now, [Step::CheckAgain]);
+        .then(elsewhere)
+        .then([Step::CheckAgain]);
     Finding { message, ..first }.steps(plan).suspecting(suspects)
 }
 
@@ -184,9 +151,9 @@ fn finding(
     let others_slow = slow.len() < number;
     let low = load_reached::is_low_over_pcie(evidence, link, &elsewhere);
     let most = corrected.max(counted.replays);
-    let reaches = |count, a_second| {
-        let is_enough = most as f64 >= RULE.parameter(evidence, count);
-        is_enough && evidence.a_second(most) >= RULE.parameter(evidence, a_second)
+    let reaches = |count: &Parameter, a_second: &Parameter| {
+        let is_enough = most as f64 >= count.of(evidence);
+        is_enough && evidence.a_second(most) >= a_second.of(evidence)
     };
     let many = reaches(&HARMLESS, &HARMLESS_RATE);
     let noted =
@@ -248,11 +215,7 @@ fn finding(
     }
     found.suspects = vec![
         suspect_if(Cause::Contacts, [Step::SlowerSlot, Step::ReplaceMatching], Sign::FaultEnds),
-        suspect_if(
-            Cause::GpuOrBoardBelow,
-            [Step::SwapTest(Part::Gpu(one_of(gpus)))],
-            Sign::FaultMoves,
-        ),
+        suspect_if(Cause::GpuItself, [Step::SwapTest(Part::of(gpus))], Sign::FaultMoves),
     ];
     if !uncorrected && slow.is_empty() && low != Some(true) {
         let congestion = suspect_if(Cause::Congestion, [Step::CheckIdle], Sign::CountersRest);
@@ -266,10 +229,9 @@ fn finding(
 
 fn place(evidence: &Evidence<'_>, link: &Connection, gpus: &[u32]) -> (Subject, String) {
     match (link.gpu, link.below) {
-        (Some(index), _) => (
-            Subject::Gpu { index },
-            format!("The PCIe link of {}", words::gpu(evidence.snapshot, index)),
-        ),
+        (Some(index), _) => {
+            (Subject::Gpu { index }, format!("The PCIe link of {}", evidence.name(index)))
+        }
         (None, Some(address)) => (
             Subject::PcieLink { address },
             format!(

@@ -23,9 +23,10 @@ use super::prelude::*;
 use super::shared::{self, OfLink};
 use crate::external;
 use model::measurement::LinkState;
-use topology::pcie::{self, Connection, Shape};
 
-pub(crate) const RULE: Rule = Rule::new("pcie-link-changed", Severity::Error, judge);
+rule! {
+    "pcie-link-changed", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let all = evidence.links().iter().filter_map(|link| {
@@ -36,7 +37,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let names = shared::names(evidence, gpus);
         let suspects = vec![
             suspect_if(Cause::RisersAlike, [Step::BoardSlot], Sign::FaultEnds),
-            suspect(Cause::SharedPowerOrCooling, [Step::CheckOthersIdle]),
+            suspect(Cause::Power, [Step::CheckOthersIdle]),
         ];
         let plan = Plan::now([
             Step::AerLog,
@@ -44,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             Step::SlowerSlot,
             Step::CheckAgain,
         ])
-        .if_it_stays([Step::Replace(Part::Riser)]);
+        .if_it_stays([Step::Replace(Part::RiserOrCable)]);
         Finding { message: format!("{names}: PCIe links all fell {words}"), ..first }
             .steps(plan)
             .suspecting(suspects)
@@ -63,8 +64,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
         _ => String::new(),
     };
     let words = format!("{} → {} while copies ran{effect}", state[0], state[1]);
-    let message =
-        format!("{}: PCIe link fell {words}", crate::words::gpu(evidence.snapshot, load.index));
+    let message = format!("{}: PCIe link fell {words}", evidence.name(load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE
         .finding(
@@ -75,20 +75,19 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
                 Step::Reseat(Part::GpuAndRiser(gpu(load.index))),
                 Step::CheckAgain,
             ])
-            .if_it_stays([Step::Swap(Part::Gpu(gpu(load.index)))])
-            .and(When::IfItMoves, [Step::Replace(Part::Gpu(gpu(load.index)))])
+            .if_it_stays([Step::Swap(Part::of(&[load.index]))])
+            .and(When::IfItMoves, [Step::Replace(Part::of(&[load.index]))])
             .and(When::IfItStaysThere, [Step::Replace(Part::RiserCableOrBoard)]),
         )
-        .fact("states_in_turn", states)
-        .fact("replays_added", load.replays_added);
+        .fact("states_in_turn", states);
     found = links::with_slowed(found, &links::slow(evidence, &over));
     found.scope.own_links = true;
-    let swap = || [Step::SwapTest(Part::Gpu(gpu(load.index)))];
+    let swap = || [Step::SwapTest(Part::of(&[load.index]))];
     let reseat = Step::Reseat(Part::GpuAndRiser(gpu(load.index)));
     found.suspects = vec![
         suspect_if(Cause::Contacts, [reseat], Sign::FaultEnds),
         suspect_if(Cause::GpuItself, swap(), Sign::FaultMoves),
-        suspect_if(Cause::SlotOrBoard, swap(), Sign::FaultStays),
+        suspect_if(Cause::OwnWay, swap(), Sign::FaultStays),
     ];
     found.suspects.extend(external::suspect_cable(evidence, &[load.index]));
     Some((found, state, words))

@@ -27,12 +27,12 @@
 use super::prelude::*;
 use super::shared;
 use crate::external::{self, External};
-use crate::links::{self, one_place};
 use model::pcie::Narrow;
 use topology::belief::Known;
-use topology::pcie::{self, Connection, Shape};
 
-pub(crate) const RULE: Rule = Rule::new("pcie-narrow", Severity::Error, judge);
+rule! {
+    "pcie-narrow", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     shared::on_pcie_links(evidence, finding, of_several)
@@ -44,25 +44,19 @@ fn of_several(evidence: &Evidence<'_>, first: Finding, words: &str, gpus: &[u32]
     let one_lane = lanes.is_some_and(|lanes| lanes.number() == 1);
     let rate = first.scope.rate;
     let mut suspects = vec![
-        suspect(Cause::SlotSettings, [Step::BoardSetting]),
+        suspect(Cause::SlotSettings, [Step::Bifurcation]),
         suspect(Cause::RisersAlike, [Step::BoardSlot, Step::CheckAgain]),
     ];
     // Risers of all ports do not age alike. Extenders are alike by design.
-    let all = !one_lane && gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2;
-    if all {
+    if !one_lane && gpus.len() == evidence.snapshot.gpus.len() && gpus.len() > 2 {
         suspects.insert(0, suspect(Cause::BiosTraining, [Step::UpdateBios, Step::CheckAgain]));
     }
     if one_lane {
         suspects.insert(0, suspect(Cause::Extenders, [Step::Extenders]));
     }
-    let shared = match one_lane {
-        true => SharedParts::ExtendersSlotsOrRisers,
-        false if all => SharedParts::Firmware,
-        false => SharedParts::SlotsOrRisers,
-    };
     let message = format!("{}: PCIe links all run at {words}", shared::names(evidence, gpus));
     Finding { message, ..first }
-        .steps(Plan::now([Step::WhatIsShared(shared), Step::CheckAgain]))
+        .steps(Plan::now([Step::WhatIsShared(SharedParts::Slots), Step::CheckAgain]))
         .fact("rate", rate)
         .suspecting(suspects)
 }
@@ -118,13 +112,8 @@ fn finding(
         )
         .fact("width", is.width.map(Fact::Lanes))
         .fact("width_possible", link.possible.width.map(Fact::Lanes))
-        .fact("generation", is.generation)
-        .fact("generation_possible", link.possible.generation)
         .fact("rate", rate_is.map(one_place))
         .fact("rate_possible", rate_could.map(one_place))
-        .fact("device_address", link.below)
-        .fact("port_address", link.port)
-        .fact("slot", link.slot.clone())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()))
         .about_gpus(gpus);
     (found.scope.rate, found.scope.own_links) = (rate_is.map(one_place), link.gpu.is_some());
@@ -181,19 +170,14 @@ fn name(
         } else {
             "the GPU and its slot"
         };
-        return (
-            Subject::Gpu { index },
-            format!("{}: PCIe link", words::gpu(evidence.snapshot, index)),
-            ends,
-        );
+        return (Subject::Gpu { index }, format!("{}: PCIe link", evidence.name(index)), ends);
     }
     let address = |address: Option<_>| {
         address
             .map_or("the root".to_owned(), |address: model::units::PciAddress| address.to_string())
     };
     let (port, below) = (address(link.port), address(link.below));
-    let name =
-        format!("{}: the PCIe link {port} – {below} above", words::named(evidence.snapshot, gpus));
+    let name = format!("{}: the PCIe link {port} – {below} above", evidence.named(gpus));
     let subject = match (gpus, link.below) {
         ([index], _) => Subject::Gpu { index: *index },
         (_, Some(address)) => Subject::PcieLink { address },
@@ -206,15 +190,15 @@ fn name(
 fn suspects(link: &Connection, gpus: &[u32]) -> Vec<Suspect> {
     let (cause, swap) = match link.gpu {
         Some(index) => {
-            let part = Part::Gpu(gpu(index));
+            let part = Part::of(&[index]);
             (Cause::Gpu(gpu(index)), Step::SwapTest(part))
         }
         None => (Cause::SwitchBoard, Step::SwapTest(Part::SwitchBoard(all(gpus)))),
     };
     vec![
         suspect_if(cause, [swap.clone()], Sign::FaultMoves),
-        suspect_if(Cause::SlotOrSocket, [swap], Sign::FaultStays),
-        suspect(Cause::SlotSetting, [Step::CompareSlot]),
+        suspect_if(Cause::OwnWay, [swap], Sign::FaultStays),
+        suspect(Cause::SlotSettings, [Step::Bifurcation]),
     ]
 }
 
@@ -239,7 +223,7 @@ fn plan(evidence: &Evidence<'_>, few_lanes: bool, link: &Connection, gpus: &[u32
     }
     match (few_lanes, link.gpu) {
         (true, Some(index)) => {
-            let part = || Part::Gpu(gpu(index));
+            let part = || Part::of(&[index]);
             Plan::now([
                 Step::Reseat(Part::GpuAndRiser(gpu(index))),
                 Step::SlotContacts,

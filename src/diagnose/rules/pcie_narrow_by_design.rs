@@ -18,14 +18,10 @@
 //! PCIe Base Specification (link capabilities); NVML, `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever
 //! the slot).
 
-use super::host;
 use super::pcie_upstream_bottleneck;
 use super::prelude::*;
-use crate::links::one_place;
-use model::host::HostWay;
-use model::units::{Lanes, PcieLink};
+use model::units::PcieLink;
 use topology::capacity;
-use topology::pcie::{self, Connection};
 
 /// The end that is narrower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +38,9 @@ struct Ceiling {
     could: PcieLink,
 }
 
-pub(crate) const RULE: Rule = Rule::new("pcie-narrow-by-design", Severity::Info, judge);
+rule! {
+    "pcie-narrow-by-design", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     if evidence.virtual_machine() {
@@ -91,7 +89,7 @@ fn ceiling(link: &Connection) -> Option<Ceiling> {
 
 fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
     let [is, could] = [ceiling.is, ceiling.could].map(|link| capacity::pcie(link).gbps);
-    let names = words::named(evidence.snapshot, gpus);
+    let names = evidence.named(gpus);
     let (what, plan) = match ceiling.narrow {
         NarrowEnd::Slot => (
             format!(
@@ -105,7 +103,7 @@ fn finding(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Finding {
                 "made with {} lanes, {is:.1} GB/s each way, in a slot of {}; no fault",
                 ceiling.is.width, ceiling.could.width,
             ),
-            Plan::now([Step::Nothing(Fine::WiderChangesNothing)]),
+            Plan::now([Step::Nothing(Fine::Always)]),
         ),
     };
     RULE.finding(Subject::of_gpus(gpus), format!("{names}: {what}"), plan)
@@ -137,11 +135,6 @@ fn with_effect(found: Finding, evidence: &Evidence<'_>, ceiling: Ceiling, gpus: 
             words::gpus(&wider)
         ));
     }
-    let sentences = [host_effect(evidence, gpus, &wider), peer_effect(evidence, gpus, &wider)];
-    for sentence in sentences.into_iter().flatten() {
-        found.message.push_str("; ");
-        found.message.push_str(&sentence);
-    }
     found
 }
 
@@ -166,41 +159,6 @@ fn wider_siblings(evidence: &Evidence<'_>, ceiling: Ceiling, gpus: &[u32]) -> Ve
         !gpus.contains(gpu) && model(*gpu).is_some_and(|model| models.contains(model))
     });
     like.filter(|gpu| carries_more(*gpu)).collect()
-}
-
-/// Describes the rates of copies between the host and these GPUs, and between the host and the others.
-fn host_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
-    let rates = |of: &[u32]| {
-        let ways =
-            host::ONE_WAY.into_iter().map(|direction| HostWay::PINNED.with_direction(direction));
-        let rated =
-            ways.flat_map(|way| host::best(evidence, way)).filter(|(gpu, _)| of.contains(gpu));
-        host::span(rated.map(|(_, rated)| rated.rate.0))
-    };
-    let own = rates(gpus)?;
-    Some(match rates(wider) {
-        Some(others) => format!(
-            "pinned copies from and to the host reach {own} GB/s, those of the others {others}"
-        ),
-        None => format!(
-            "pinned copies from and to the host reach {own} GB/s: the slot is what limits loading and saving, not the \
-             memory of the GPU"
-        ),
-    })
-}
-
-/// Describes the rates of copies over PCIe between these GPUs and others, and between the others.
-fn peer_effect(evidence: &Evidence<'_>, gpus: &[u32], wider: &[u32]) -> Option<String> {
-    let all = evidence.reference(Path::Direct);
-    let rates = |wanted: &dyn Fn(Pair) -> bool| {
-        let of = all.iter().filter(|(pair, _)| evidence.over_pcie(**pair) && wanted(**pair));
-        host::span(of.filter_map(|(_, cell)| Some(cell.achieved_gbps?.0)))
-    };
-    let own = rates(&|pair| gpus.iter().any(|gpu| pair.touches(*gpu)))?;
-    let others = rates(&|pair| wider.contains(&pair.source) && wider.contains(&pair.destination));
-    let others =
-        others.map(|others| format!(", those between the others {others}")).unwrap_or_default();
-    Some(format!("copies to and from other GPUs reach {own} GB/s{others}"))
 }
 
 #[cfg(test)]

@@ -28,11 +28,7 @@
 use super::host;
 use super::prelude::*;
 use crate::expected_host;
-use crate::links::{self, one_place};
-use model::cell::Measurement;
-use model::host::HostWay;
 use model::topology::Topology;
-use topology::pcie::{self, Connection};
 
 /// PCI vendor ids.
 const INTEL: u16 = 0x8086;
@@ -48,7 +44,9 @@ struct NarrowPlace<'a> {
     gpus: Vec<u32>,
 }
 
-pub(crate) const RULE: Rule = Rule::new("pcie-upstream-bottleneck", Severity::Info, judge);
+rule! {
+    "pcie-upstream-bottleneck", Info, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let places = places(evidence);
@@ -178,7 +176,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
         gpus.iter().filter_map(own).flat_map(|link| links::over(evidence, link, &[])).collect();
     let slow = explained(evidence, gpus, &links::slow(evidence, &over));
 
-    let names = words::named(evidence.snapshot, gpus);
+    let names = evidence.named(gpus);
     let mut message = match (
         place.chipset,
         place.link.and_then(|link| link.now.link()),
@@ -221,7 +219,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
     };
     let slot = match place.chipset {
         Some(_) => Step::ProcessorSlot(one_of(gpus)),
-        None => Step::OwnLinkSlot(one_of(gpus)),
+        None => Step::ProcessorSlot(one_of(gpus)),
     };
     let plan = Plan::now([slot]).otherwise([Step::Nothing(Fine::Always)]);
     let mut found = RULE
@@ -245,7 +243,7 @@ fn finding(evidence: &Evidence<'_>, place: &NarrowPlace<'_>) -> Finding {
 fn suspects(chipset: bool, gpus: &[u32]) -> Vec<Suspect> {
     let above = match chipset {
         true => Cause::ChipsetUplink,
-        false => Cause::LinkAbove,
+        false => Cause::SharedLink,
     };
     let move_it = [Step::ProcessorSlot(one_of(gpus))];
     vec![

@@ -254,8 +254,6 @@ pub(super) fn found(
     let measured = words::after("; staged copies reach ", span.map(|span| span + " GB/s"));
     let asked = words::after(", CUDA ", cuda.as_ref());
     rule.finding(subject, format!("{message}; NVML says {nvml}{asked}{measured}"), plan)
-        .fact("nvml_read_write", nvml)
-        .fact("cuda", cuda)
         .fact("staged_lowest", lowest)
         .fact("staged_highest", highest)
         .pairs(pairs)

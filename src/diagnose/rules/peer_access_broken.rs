@@ -24,10 +24,11 @@
 use super::prelude::*;
 use super::remedy;
 use super::wrong_bytes::{self, Broken};
-use crate::cluster::{Common, Group};
 use crate::suspects::{self, gpus_of};
 
-pub(crate) const RULE: Rule = Rule::new("peer-access-broken", Severity::Error, judge);
+rule! {
+    "peer-access-broken", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     wrong_bytes::broken(evidence).map(|broken| finding(evidence, &broken)).into_iter().collect()
@@ -36,7 +37,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
     let gpus = gpus_of(&broken.pairs);
     let iommu = suspects::iommu_translates(evidence, &gpus);
-    let ports = suspects::redirecting_ports(evidence, &gpus);
     let group = Group { common: Common::Everything, pairs: broken.pairs.clone(), seen_back: false };
     let mut suspects = wrong_bytes::suspects(evidence, &group);
     // One GPU does not explain pairs that share no GPU.
@@ -66,11 +66,6 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         }
     };
     let what = if broken.corrupt { "does not arrive as it was sent" } else { "never arrives" };
-    let measurements = evidence.measured().peer.iter();
-    let of_pairs =
-        measurements.filter(|cell| cell.verified.is_wrong() && broken.pairs.contains(&cell.pair));
-    let seen =
-        words::distinct(of_pairs.filter_map(|cell| cell.verification_detail.as_deref()).take(1));
     let find = if remedy::settings(evidence, &broken.pairs).is_empty() {
         vec![Step::UpdateBiosAndDriver, Step::CheckAlone(All(Vec::new()))]
     } else {
@@ -85,12 +80,9 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
                 broken.checked,
             ),
             remedy::plan(evidence, &group, find)
-                .and(When::Afterwards, [Step::ComputeAgain(Results::WithPeerAccess)]),
+                .and(When::Afterwards, [Step::ComputeAgain]),
         )
         .fact("pairs_checked", broken.checked)
-        .fact("seen_on_destination", seen)
-        .fact("iommu_translating", iommu)
-        .fact("ports_with_acs_redirect", ports)
         .pairs(&broken.pairs);
     found.suspects = suspects;
     found

@@ -31,10 +31,10 @@
 use super::peer_access;
 use super::prelude::*;
 use super::windows;
-use crate::cluster::{self, Common};
-use model::snapshot::{NvLink, NvLinkRemote};
 
-pub(crate) const RULE: Rule = Rule::new("peer-access-missing", Severity::Error, judge);
+rule! {
+    "peer-access-missing", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let missing = peer_access::missing(evidence);
@@ -57,14 +57,14 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let connected =
         group.pairs.iter().all(|pair| peer_access::connected_by_nvlink(evidence, *pair));
     let place = match (&group.common, group.pairs.as_slice()) {
-        _ if connected => group.place(evidence.snapshot) + ", although active NVLinks connect them",
+        _ if connected => evidence.place(group) + ", although active NVLinks connect them",
         (Common::OnePair, [pair]) => format!(
             "from {} to {}, while similar pairs, or the other direction, have it",
-            words::gpu(evidence.snapshot, pair.source),
-            words::gpu(evidence.snapshot, pair.destination)
+            evidence.name(pair.source),
+            evidence.name(pair.destination)
         ),
-        (Common::OnePair, _) => group.place(evidence.snapshot) + ", while similar pairs have it",
-        _ => group.place(evidence.snapshot) + ", while other GPUs of this machine have it",
+        (Common::OnePair, _) => evidence.place(group) + ", while similar pairs have it",
+        _ => evidence.place(group) + ", while other GPUs of this machine have it",
     };
     let any: Vec<Pair> = evidence.topology.pairs.iter().map(|route| route.pair).collect();
     let patched = peer_access::patched(evidence, &any) && !connected;
@@ -85,7 +85,7 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let compare = compare.into_iter().filter(|step| switched || *step != Step::FabricManager);
     let plan = match (patched, small) {
         (true, Some(small)) => Plan::now([small.step(), Step::CheckAgain]).if_it_stays(compare),
-        (true, None) => Plan::now([Step::PatchedWindows, Step::DriverLog]).and(When::Now, compare),
+        (true, None) => Plan::now([Step::PatchedWindows, Step::DriverLog]).then(compare),
         _ if evidence.virtual_machine() => Plan::now([Step::AskHost(Ask::PassThrough)]),
         _ => Plan::now(compare),
     };
@@ -105,7 +105,7 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
     let message = format!(
         "Peer access {} fails with a driver error{}",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         small.as_ref().map(windows::Small::says).unwrap_or_default()
     );
     let plan = Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain])
@@ -121,19 +121,19 @@ fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
 fn one_way(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let place = match (&group.common, group.pairs.as_slice()) {
         (cluster::Common::OnePair, [pair]) => {
-            let [from, to] = pair.gpus().map(|gpu| words::gpu(evidence.snapshot, gpu));
+            let [from, to] = pair.gpus().map(|gpu| evidence.name(gpu));
             format!("from {from} to {to}")
         }
-        _ => group.place(evidence.snapshot),
+        _ => evidence.place(group),
     };
     let over_pcie = evidence.any_over_pcie(&group.pairs);
     let look = match over_pcie {
-        true => vec![Step::Bar1AndModes],
+        true => vec![Step::Bar1, Step::Modes],
         false => vec![Step::Xid, Step::LinkStates, Step::LinkErrors, Step::Modes],
     };
     let plan = Plan::now(look)
-        .and(When::Now, [Step::Reboot, Step::CheckAgain])
-        .if_it_stays([Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
+        .then([Step::Reboot, Step::CheckAgain])
+        .if_it_stays([Step::Swap(Part::of(&group.gpus()))]);
     let mut found = peer_access::found(
         &RULE,
         evidence,
@@ -304,7 +304,7 @@ impl Why {
                 let gpus = evidence.snapshot.gpus.iter();
                 let on: Vec<u32> =
                     gpus.filter(|gpu| gpu.mig.get() == Some(true)).map(|gpu| gpu.index).collect();
-                fine(Fine::Always, Step::MigOff(all(&on), Listed(on)))
+                fine(Fine::Always, Step::MigOff(all(&on)))
             }
             Self::WordsDiffer => Plan::now([Step::OneDriver, Step::Reboot, Step::CheckAgain]),
             Self::Policy => Plan::now([Step::Nothing(Fine::BoardsRefuse)]),
@@ -324,9 +324,9 @@ impl Why {
         let mut suspects = match self {
             Self::WordsDiffer => vec![
                 suspect(Cause::PartlyPatched, [Step::StockDriver]),
-                suspect(Cause::HiddenFromCuda, [Step::CheckSameOnHost]),
+                suspect(Cause::HiddenFromCuda, [Step::CheckOnHost]),
             ],
-            Self::Unclear => vec![suspect(Cause::Policy, [Step::LookUpModel])],
+            Self::Unclear => vec![suspect(Cause::Policy, [Step::CompareAlike])],
             Self::Host => vec![suspect(Cause::NoClique, [Step::GuestClique])],
             _ => Vec::new(),
         };

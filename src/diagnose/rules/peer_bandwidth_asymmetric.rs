@@ -21,15 +21,12 @@ use super::peers::{self, Explained, Figures, Slow};
 use super::prelude::*;
 use super::remedy;
 
-const BELOW: Parameter = Parameter {
-    name: "below_other_direction_percent",
-    default: 15.0,
-    about: "how far below its other direction a pair may be; 0.3 was measured on H200, and repeats spread by 5 to 10 \
-            elsewhere (cuda-samples issue 449)",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::new("peer-bandwidth-asymmetric", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "peer-bandwidth-asymmetric", Warning, All(judge);
+    /// how far below its other direction a pair may be; 0.3 was measured on H200, and repeats spread by 5 to 10
+    /// elsewhere (cuda-samples issue 449)
+    BELOW: below_other_direction_percent = 15.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
@@ -43,28 +40,25 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// Returns the copy that is slowest beside its other direction, if that is what a change shows.
 pub(super) fn shown_by<'a>(evidence: &Evidence<'a>, explained: &Explained<'a>) -> Option<Slow<'a>> {
     let worst = explained.one_way(evidence)?;
-    let margin = RULE.parameter(evidence, &BELOW);
+    let margin = BELOW.of(evidence);
     let is_clear = worst.below_percent() > margin.max(evidence.scatter_percent());
     (is_clear && !explained.is_low(evidence)).then_some(worst)
 }
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>) -> Finding {
     let group = &explained.group;
-    let place = group.place(evidence.snapshot);
+    let place = evidence.place(group);
     let counters = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus)
-        .if_it_stays([counters, Step::Swap(Part::Gpu(OneOf(group.gpus())))]);
+        .if_it_stays([counters, Step::Swap(Part::of(&group.gpus()))]);
     let message = format!(
         "Copies {place} reach {} GB/s, the other direction {}, {:.0}% less",
         worst.achieved,
         worst.healthy,
         worst.below_percent(),
     );
-    let found = RULE
-        .finding(group.subject(), message, plan)
-        .fact("lowest_achieved", worst.achieved)
+    explained
+        .finding((&RULE, evidence), message, plan)
         .fact("other_direction", worst.healthy)
-        .fact("below_other_direction", Fact::percent(worst.below_percent()));
-    let suspects = suspects::of_slow_copies(evidence, &group.pairs);
-    explained.mark(found).suspecting(suspects)
+        .suspecting(suspects::of_slow_copies(evidence, &group.pairs))
 }

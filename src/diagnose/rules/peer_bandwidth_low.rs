@@ -30,11 +30,11 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{remedy, unread_traffic};
-use crate::cluster::{self, Common};
-use model::node::NodeId;
+use super::remedy;
 
-pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-low", Severity::Error, judge);
+rule! {
+    "peer-bandwidth-low", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
@@ -48,40 +48,24 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let expected = evidence.expected(worst.cell)?;
     // For a group, the narrowest hop of one of its pairs would mislead. Of two directions the first is used: which one
     // is slower may depend on a digit that a saved report lacks.
-    let alone = group.pairs.first().filter(|_| group.common == Common::OnePair);
-    let route = alone.and_then(|pair| evidence.topology.route(*pair));
-    let bottleneck = route.and_then(|route| route.bottleneck.clone());
-    let percent = worst.achieved.percent_of(expected.gbps);
     let message = format!(
         "Copies {} reach {}",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         words::of_healthy(worst.achieved, expected.gbps, expected.floor_gbps()),
     );
     let plan = plan(evidence, group);
-    let busy = suspects::busy(evidence, &group.pairs);
     let other_way = match (&group.common, group.pairs.as_slice()) {
         (Common::OnePair, [pair]) => {
             evidence.reference_of(Path::Direct, pair.reversed()).and_then(|cell| cell.achieved_gbps)
         }
         _ => None,
     };
-    let mut found = RULE
-        .finding(group.subject(), message, plan)
-        .fact("lowest_achieved", worst.achieved)
+    let mut found = explained
+        .finding((&RULE, evidence), message, plan)
         .fact("expected", expected.gbps)
-        .fact("theoretical", worst.cell.theoretical_gbps)
-        .fact("percent_of_expected", Fact::figure(percent))
         .fact("floor", expected.floor_gbps())
-        .fact("expected_from", expected.class.source)
-        .fact("bottleneck", bottleneck)
-        .fact("other_direction", other_way)
-        .fact("spread", worst.cell.spread_percent.map(Fact::percent));
-    found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
+        .fact("other_direction", other_way);
     found.suspects = suspects::of_slow_group(evidence, group);
-    if !busy.is_empty() {
-        found.message.push_str(&format!("; other processes hold memory on {}", words::gpus(&busy)));
-        found = found.fact("gpus_with_other_processes", Fact::Gpus(busy));
-    }
     Some(found)
 }
 
@@ -95,8 +79,8 @@ fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
             Step::CheckAgain,
             Step::LinkErrors,
             Step::Clocks,
-            Step::Reseat(Part::Gpu(gpu(*index))),
-            Step::Swap(Part::Gpu(gpu(*index))),
+            Step::Reseat(Part::of(&[*index])),
+            Step::Swap(Part::of(&[*index])),
         ]),
         Common::Link([NodeId::Pci(_), _]) => Plan::now([Step::SharedHop, Step::CheckIdle]),
         Common::Link(_) => Plan::now([Step::ProcessorLinks, Step::CheckIdle]),

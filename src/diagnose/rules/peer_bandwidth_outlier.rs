@@ -22,31 +22,20 @@
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
-use super::{peer_bandwidth_asymmetric, remedy, unread_traffic};
-use crate::cluster::Common;
+use super::{peer_bandwidth_asymmetric, remedy};
 
-const OUTLIER: Parameter = Parameter {
-    name: "below_median_percent",
-    default: 10.0,
-    about: "how far below the median of comparable pairs a pair may be; 1 was measured on H200, and repeats spread \
-        by 5 to 10 elsewhere (cuda-samples issue 449)",
-};
-const GPU: Parameter = Parameter {
-    name: "gpu_below_median_percent",
-    default: 6.0,
-    about: "the same for all pairs of a GPU in one direction, in the middle; each lies below by half of it. Chosen: \
-        six times the 1 that was measured between pairs on H200",
-};
-
-const AMONG_EQUALS: Parameter = Parameter {
-    name: "among_equals_percent",
-    default: 4.5,
-    about: "the same for pairs and GPUs over NVLink if the comparable pairs agree. Chosen: twice what the explanation of \
-        the figures then allows; one of 18 NVLinks is 5.6",
-};
-
-pub(crate) const RULE: Rule = Rule::new("peer-bandwidth-outlier", Severity::Warning, judge)
-    .with(&[OUTLIER, GPU, AMONG_EQUALS]);
+rule! {
+    "peer-bandwidth-outlier", Warning, All(judge);
+    /// how far below the median of comparable pairs a pair may be; 1 was measured on H200, and repeats spread by 5 to
+    /// 10 elsewhere (cuda-samples issue 449)
+    OUTLIER: below_median_percent = 10.0;
+    /// the same for all pairs of a GPU in one direction, in the middle; each lies below by half of it. Chosen: six
+    /// times the 1 that was measured between pairs on H200
+    GPU: gpu_below_median_percent = 6.0;
+    /// the same for pairs and GPUs over NVLink if the comparable pairs agree. Chosen: twice what the explanation of the
+    /// figures then allows; one of 18 NVLinks is 5.6
+    AMONG_EQUALS: among_equals_percent = 4.5;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Direct).into_iter();
@@ -64,9 +53,9 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         Common::Gpu(_) => &GPU,
         _ => &OUTLIER,
     };
-    let margin = RULE.parameter(evidence, margin);
+    let margin = margin.of(evidence);
     let margin = match worst.siblings_agree {
-        true => margin.min(RULE.parameter(evidence, &AMONG_EQUALS)),
+        true => margin.min(AMONG_EQUALS.of(evidence)),
         false => margin,
     };
     if worst.below_percent() <= margin.max(evidence.scatter_percent()) {
@@ -75,7 +64,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let counters = remedy::counters(evidence, &group.pairs);
     let message = format!(
         "Copies {} reach {} GB/s, {:.0}% less than the {} of pairs connected alike",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         worst.achieved,
         worst.below_percent(),
         worst.healthy,
@@ -83,13 +72,8 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([
         counters,
         Step::Clocks,
-        Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+        Step::Swap(Part::of(&group.gpus())),
     ]);
-    let found = RULE
-        .finding(group.subject(), message, plan)
-        .fact("lowest_achieved", worst.achieved)
-        .fact("usual", worst.healthy)
-        .fact("below_usual", Fact::percent(worst.below_percent()));
-    let found = unread_traffic::with_reason(explained.mark(found), evidence, &group.pairs);
+    let found = explained.finding((&RULE, evidence), message, plan).fact("usual", worst.healthy);
     Some(found.suspecting(suspects::of_slow_group(evidence, group)))
 }

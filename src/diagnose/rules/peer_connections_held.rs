@@ -21,8 +21,9 @@
 use super::prelude::*;
 use model::restore::CUDA_TOO_MANY_PEERS;
 
-pub(crate) const RULE: Rule =
-    Rule::of_one("peer-connections-held", Severity::Warning, judge).for_gaps();
+rule! {
+    "peer-connections-held", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let said = evidence.measured().driver.peer_access.iter();
@@ -32,7 +33,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let gpus: Vec<u32> = suspects::gpus_of(&pairs).into_iter().collect();
-    let processes = words::processes(evidence.snapshot, &gpus);
+    let processes = evidence.processes(&gpus);
     let who = match processes.len() {
         0 => "programs that NVML does not list (in another container, for example)".to_owned(),
         _ => processes.join(", "),

@@ -35,7 +35,7 @@ pub(super) fn findings(
     let within = |cell: &Cell<'_>| cell.flow.within().filter(|gpu| !reported(*gpu));
     let within = words::grouped(bad.filter_map(|cell| Some((within(cell)?, cell))));
     let of_gpu = |(gpu, bad): (&u32, &Vec<&Cell<'_>>)| {
-        let place = format!("within {}", words::gpu(evidence.snapshot, *gpu));
+        let place = format!("within {}", evidence.name(*gpu));
         let alone = cluster::Group {
             common: cluster::Common::Gpu(*gpu),
             pairs: Vec::new(),
@@ -50,7 +50,7 @@ pub(super) fn findings(
             let of_group =
                 |cell: &Cell<'_>| cell.flow.pair().is_some_and(|pair| pairs.contains(&pair));
             let bad: Vec<_> = cells.iter().filter(|cell| is_bad(cell) && of_group(cell)).collect();
-            let place = group.place(evidence.snapshot);
+            let place = evidence.place(group);
             let mut found = one_finding(rule, group.subject(), &place, what, plan(group), &bad)
                 .pairs(&group.pairs);
             let direct = bad.iter().any(|cell| cell.setup.path != Path::Staged);
@@ -76,10 +76,7 @@ fn one_finding(
     let only_copies = bad.iter().all(|cell| cell.probe.work() == Work::Copies);
     let work = if only_copies { "Copies" } else { "Copies and kernels" };
     let reasons = words::distinct(bad.iter().filter_map(|cell| cell.reason));
-    let probes = words::distinct(bad.iter().map(|cell| cell.probe.to_string()));
     let detail = words::after("; ", Some(&reasons));
     rule.finding(subject, format!("{work} {place} {what}{detail}"), plan)
         .fact("measurements", bad.len())
-        .fact("probes", probes)
-        .fact("reasons", reasons)
 }

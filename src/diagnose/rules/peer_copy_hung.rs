@@ -18,9 +18,10 @@
 
 use super::prelude::*;
 use super::{peer_access, peer_copy, remedy};
-use crate::cluster::Group;
 
-pub(crate) const RULE: Rule = Rule::new("peer-copy-hung", Severity::Error, judge);
+rule! {
+    "peer-copy-hung", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let plan = |group: &Group| {

@@ -18,18 +18,14 @@
 //! floors.
 
 use super::prelude::*;
-use crate::cluster::Group;
 
-const FLOOR_COPY: Parameter = Parameter {
-    name: "floor_copy_percent",
-    default: 75.0,
-    about: "least share of the pair's reference figure for copy engines; 97 and more were measured on H200",
-};
-const FLOOR_KERNEL: Parameter = Parameter {
-    name: "floor_kernel_percent",
-    default: 50.0,
-    about: "the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link",
-};
+rule! {
+    "peer-copy-uneven", Warning, All(judge);
+    /// least share of the pair's reference figure for copy engines; 97 and more were measured on H200
+    FLOOR_COPY: floor_copy_percent = 75.0;
+    /// the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link
+    FLOOR_KERNEL: floor_kernel_percent = 50.0;
+}
 
 /// A figure, and the reference figure of its pair.
 #[derive(Clone, Copy)]
@@ -38,9 +34,6 @@ struct Slow<'a> {
     achieved: GbPerSecond,
     normal: GbPerSecond,
 }
-
-pub(crate) const RULE: Rule =
-    Rule::new("peer-copy-uneven", Severity::Warning, judge).with(&[FLOOR_COPY, FLOOR_KERNEL]);
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let reference = evidence.reference(Path::Direct);
@@ -66,7 +59,7 @@ fn finding(evidence: &Evidence<'_>, group: &Group, slow: &[Slow<'_>]) -> Option<
     let ways: BTreeSet<String> = slow.iter().map(|slow| way(slow.cell)).collect();
     let message = format!(
         "Copies {} reach {} GB/s, {:.0}% of the {} in the reference; {}{}",
-        group.place(evidence.snapshot),
+        evidence.place(group),
         worst.achieved,
         worst.achieved.percent_of(worst.normal),
         worst.normal,
@@ -85,8 +78,8 @@ fn finding(evidence: &Evidence<'_>, group: &Group, slow: &[Slow<'_>]) -> Option<
 
 fn floor(evidence: &Evidence<'_>, engine: Engine) -> f64 {
     match engine {
-        Engine::Copy => RULE.parameter(evidence, &FLOOR_COPY),
-        Engine::Kernel => RULE.parameter(evidence, &FLOOR_KERNEL),
+        Engine::Copy => FLOOR_COPY.of(evidence),
+        Engine::Kernel => FLOOR_KERNEL.of(evidence),
     }
 }
 

@@ -7,11 +7,7 @@ use super::bandwidth;
 use super::prelude::*;
 use super::unread_traffic;
 use crate::changes::gpus_of;
-use crate::cluster::{Common, Group};
 use explain::{Figure, Part as Changed};
-use model::cell::Measurement;
-use model::node::NodeId;
-use model::placement::Placement;
 
 /// The figures that one rule judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,18 +78,23 @@ impl<'a> Explained<'a> {
     }
 
     /// Returns the finding with the pairs of the copies and the change that explains them.
-    pub(super) fn mark(&self, found: Finding) -> Finding {
-        let mut found = found.pairs(&self.group.pairs);
+    pub(super) fn finding(
+        &self,
+        (rule, evidence): (&Rule, &Evidence<'_>),
+        message: String,
+        plan: Plan,
+    ) -> Finding {
+        let mut found = rule.on_group(&self.group, message, plan);
         found.scope.causes.clone_from(&self.causes);
-        found
+        let lowest = self.worst().map(|worst| worst.achieved);
+        unread_traffic::with_reason(found, evidence, &self.group.pairs)
+            .fact("lowest_achieved", lowest)
     }
 }
 
 /// Returns the slow copies by what explains them.
 pub(super) fn explained<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<Explained<'a>> {
-    let Some(explanation) = evidence.explanation() else {
-        return Vec::new();
-    };
+    let explanation = evidence.explanation();
     let cells = cells(evidence, figures);
     let seen: Vec<Pair> = words::unique(cells.iter().map(|cell| cell.pair));
     let by_key: BTreeMap<FigureKey, &PeerBandwidth> =

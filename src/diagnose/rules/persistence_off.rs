@@ -18,26 +18,22 @@
 
 use super::prelude::*;
 
-/// Start time from which a start counts as long.
-const LONG_START: Parameter = Parameter {
-    name: "long_start_s",
-    default: 10.0,
-    about: "seconds of the driver's start (cuInit and contexts) from which it is a warning; chosen: three times what 8 \
-            x H200 with persistence on take (3.3 s, measured)",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("persistence-off", Severity::Info, judge).with(&[LONG_START]);
+rule! {
+    "persistence-off", Info, One(judge);
+    /// seconds of the driver's start (cuInit and contexts) from which it is a warning; chosen: three times what 8 x
+    /// H200 with persistence on take (3.3 s, measured)
+    LONG_START: long_start_s = 10.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let off = evidence.snapshot.gpus_with(|gpu| gpu.persistence.get() == Some(false));
     let start = evidence.measured().driver.start_seconds;
-    let long = start.filter(|start| *start >= RULE.parameter(evidence, &LONG_START));
+    let long = start.filter(|start| *start >= LONG_START.of(evidence));
     let effect = match long {
         Some(start) => format!("; the driver took {start:.1} s to start"),
         None => "; the first program after a pause waits for the driver to start".to_owned(),
     };
-    let gpus = words::all_or(evidence.snapshot, &off);
+    let gpus = evidence.named(&off);
     let message = format!("Persistence mode is off on {gpus}{effect}");
     let found = RULE
         .finding(Subject::Machine, message, [Step::Persistence])

@@ -23,20 +23,16 @@
 
 use super::host::{self, Rated};
 use super::prelude::*;
-use model::host::HostWay;
 
-const BELOW: Parameter = Parameter {
-    name: "below_pageable_percent",
-    default: 10.0,
-    about: "how far below pageable memory pinned memory may be before it is reported; chosen: the 5 to 10 that repeats \
-            spread by (cuda-samples issue 449)",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("pinned-slower-than-pageable", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "pinned-slower-than-pageable", Warning, One(judge);
+    /// how far below pageable memory pinned memory may be before it is reported; chosen: the 5 to 10 that repeats
+    /// spread by (cuda-samples issue 449)
+    BELOW: below_pageable_percent = 10.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    let margin = RULE.margin(evidence, &BELOW);
+    let margin = BELOW.margin(evidence);
     let is_coherent = |gpu: u32| {
         let said = evidence.measured().driver.attributes_of(gpu);
         said.is_some_and(|said| said.host_page_tables.get() == Some(true))
@@ -63,13 +59,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         pageable.rate,
     );
     let own = suspects::pass_through(evidence, &gpus, Ask::HugePages);
-    let plan = Plan::now([Step::CheckFull(Full::EveryNode)]).and(When::Now, own);
+    let plan = Plan::now([Step::CheckFull]).then(own);
     let found = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
-        .gpus(&gpus)
+        .on_gpus(&gpus, message, plan)
         .fact("pinned", pinned.rate)
-        .fact("pageable", pageable.rate)
-        .fact("below_pageable", Fact::percent(depth(worst)));
+        .fact("pageable", pageable.rate);
     Some(found.suspecting(host::suspects(evidence, &gpus)))
 }
 

@@ -20,7 +20,9 @@
 
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::of_one("pinning-refused", Severity::Warning, judge).for_gaps();
+rule! {
+    "pinning-refused", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
@@ -37,9 +39,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let found = RULE
         .finding(Subject::Machine, message, [Step::MemoryLimit, Step::CheckAgain])
         .fact("asked_for", Fact::Bytes(first.bytes))
-        .fact("limit", (!limit.is_empty()).then_some(limit))
-        .fact("left", first.limit_bytes.map(Fact::Bytes))
-        .fact("numa_nodes", Fact::Numbers(nodes.into_iter().map(u64::from).collect()));
+        .fact("left", first.limit_bytes.map(Fact::Bytes));
     Some(found)
 }
 

@@ -28,7 +28,9 @@ use super::prelude::*;
 use model::measurement::Overlap;
 use model::placement::KernelStream;
 
-pub(crate) const RULE: Rule = Rule::of_one("placement-serialises", Severity::Warning, judge);
+rule! {
+    "placement-serialises", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();
@@ -72,7 +74,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = match waiting.is_empty() {
         true => vec![Step::UpdateDriver, Step::CheckAgain],
         false => vec![
-            Step::LookForVariables("CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS"),
+            Step::LookForVariables,
             Step::Stop(Work::Tools),
             Step::Stop(Work::OnGpus),
             Step::CheckAgain,

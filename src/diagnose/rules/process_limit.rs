@@ -21,9 +21,10 @@
 //! for contexts.
 
 use super::prelude::*;
-use model::reading::Unknown;
 
-pub(crate) const RULE: Rule = Rule::of_one("process-limit", Severity::Warning, judge).for_gaps();
+rule! {
+    "process-limit", Warning, One(judge), for_gaps;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let (host, gpus) = (&evidence.snapshot.host, &evidence.snapshot.gpus);

@@ -28,26 +28,20 @@
 use super::over_time::{self, Ends, Fallen, OfPlace, Since};
 use super::over_time_check;
 use super::prelude::*;
-use model::soak::Soak;
 
-const PERCENT: Parameter = Parameter {
-    name: "fallen_percent",
-    default: 1.0,
-    about: "how much slower a flow may be at the end than at the start; chosen: three times what runs on H200 differ by",
-};
+rule! {
+    "rate-fell-over-time", Warning, All(judge);
+    /// how much slower a flow may be at the end than at the start; chosen: three times what runs on H200 differ by
+    PERCENT: fallen_percent = 1.0;
+}
 
 /// Loss from which on it is an error, per cent. Chosen: what pairs may lie below their expected rate.
 const ERROR: f64 = 10.0;
 
-pub(crate) const RULE: Rule =
-    Rule::new("rate-fell-over-time", Severity::Warning, judge).with(&[PERCENT]);
-
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let (mut hot, mut steady): (Vec<Held<'_>>, _) = (Vec::new(), Vec::new());
-    for fallen in over_time_check::low(evidence, soak, RULE.parameter(evidence, &PERCENT)) {
+    for fallen in over_time_check::low(evidence, soak, PERCENT.of(evidence)) {
         match over_time::held_back(evidence, soak, &fallen) {
             Some((gpu, clock)) => hot.push(Held { gpu, clock, fallen }),
             None => steady.push(fallen),
@@ -103,7 +97,7 @@ fn with_clocks(
         none if none.is_empty() => none,
         more => more + ": the cause lies outside the GPUs",
     };
-    let (gpu, path) = (words::gpu(evidence.snapshot, held.gpu), held.fallen.path.name());
+    let (gpu, path) = (evidence.name(held.gpu), held.fallen.path.name());
     let [clock, rate] = [held.clock, held.fallen.rate].map(Ends::lost_percent);
     let message = match held.fallen.since {
         Since::Start => {
@@ -124,7 +118,7 @@ fn with_clocks(
         }
     };
     let found = RULE
-        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckCool]))
+        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckAgain]))
         .gpus(gpus)
         .fact("clock_lost", Fact::Percent(clock));
     with_rates(found, &held.fallen)
@@ -137,7 +131,6 @@ fn with_rates(found: Finding, worst: &Fallen<'_>) -> Finding {
     found
         .fact("at_first", Fact::Rate(GbPerSecond(worst.rate.first)))
         .fact("at_last", Fact::Rate(GbPerSecond(worst.rate.last)))
-        .fact("rate_lost", Fact::Percent(worst.rate.lost_percent()))
 }
 
 /// Returns the finding on flows that fell at constant clocks.
@@ -147,7 +140,7 @@ fn of_links(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
     let lost = worst.rate.lost_percent();
     let [first, last] = [worst.rate.first, worst.rate.last].map(GbPerSecond);
     let more = words::further(", as did ", fallen.len() - 1, "more flow");
-    let part = Part::Gpu(one_of(&place.gpus));
+    let part = Part::of(&place.gpus);
     let plan = Plan::now([Step::LinkErrors, Step::PcieErrors, Step::Xid])
         .if_it_stays([Step::Reseat(part.clone()), Step::Swap(part)]);
     let (name, within) = (worst.path.name(), over_time::after(soak.seconds));

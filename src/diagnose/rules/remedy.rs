@@ -3,13 +3,10 @@
 
 use super::peer_access;
 use super::prelude::*;
-use crate::cluster::{Common, Group};
 
 /// Returns the steps for these pairs. `find` leads to the cause once settings are ruled out.
 pub(super) fn plan(evidence: &Evidence<'_>, group: &Group, find: Vec<Step>) -> Plan {
-    Plan::until_repair(today(evidence, group))
-        .and(When::Now, settings(evidence, &group.pairs))
-        .and(When::Now, find)
+    Plan::until_repair(today(evidence, group)).then(settings(evidence, &group.pairs)).then(find)
 }
 
 /// Returns how programs run safely until the repair.

@@ -1,7 +1,6 @@
 //! One cause, one finding: PCIe links of several GPUs that are all in the same state.
 
 use super::prelude::*;
-use topology::pcie::Connection;
 
 /// A finding on the PCIe link of a GPU.
 pub(super) struct OfLink<S> {

@@ -24,7 +24,9 @@ use super::load_below_expected;
 use super::load_steps;
 use super::prelude::*;
 
-pub(crate) const RULE: Rule = Rule::new("shared-hop-low", Severity::Error, judge);
+rule! {
+    "shared-hop-low", Error, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let lows = load_below_expected::lows(evidence)

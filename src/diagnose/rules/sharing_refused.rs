@@ -30,7 +30,9 @@
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};
 
-pub(crate) const RULE: Rule = Rule::of_one("sharing-refused", Severity::Warning, judge);
+rule! {
+    "sharing-refused", Warning, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let measurements = evidence.measured();

@@ -21,7 +21,9 @@
 use super::prelude::*;
 use model::snapshot::AdapterKind;
 
-pub(crate) const RULE: Rule = Rule::of_one("software-restricts", Severity::Info, judge);
+rule! {
+    "software-restricts", Info, One(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let host = &evidence.snapshot.host;
@@ -43,7 +45,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let step = match restricting.is_empty() {
-        true => Step::Nothing(Fine::IfWanted),
+        true => Step::Nothing(Fine::IfMeant),
         false => Step::UnsetNeedless,
     };
     let message = format!("Software, not hardware, restricts the paths: {}", parts.join("; "));

@@ -23,14 +23,12 @@ use super::host;
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
 
-const BELOW: Parameter = Parameter {
-    name: "below_median_percent",
-    default: 30.0,
-    about: "how far below the median of comparable staged pairs a pair may be; 5 was measured on H200, and the \
-        host's memory has more part in it than the link: chosen wide",
-};
-
-pub(crate) const RULE: Rule = Rule::new("staged-slow", Severity::Warning, judge).with(&[BELOW]);
+rule! {
+    "staged-slow", Warning, All(judge);
+    /// how far below the median of comparable staged pairs a pair may be; 5 was measured on H200, and the host's memory
+    /// has more part in it than the link: chosen wide
+    BELOW: below_median_percent = 30.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let explained = peers::explained(evidence, Figures::Staged).into_iter();
@@ -40,24 +38,22 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let (group, worst) = (&explained.group, explained.worst()?);
     let is_shared = matches!(group.common, cluster::Common::Link(_));
-    let place = group.place(evidence.snapshot);
+    let place = evidence.place(group);
     let mut suspects = suspected(evidence, group);
     let found = if explained.is_low(evidence) {
         let expected = evidence.expected(worst.cell)?;
-        let (percent, floor) = (worst.achieved.percent_of(expected.gbps), expected.floor_gbps());
+        let floor = expected.floor_gbps();
         let message = format!(
             "Copies {place} through the host's memory reach {}",
             words::of_healthy(worst.achieved, expected.gbps, floor),
         );
-        RULE.finding(group.subject(), message, too_slow_plan(evidence, group))
-            .fact("lowest_achieved", worst.achieved)
+        explained
+            .finding((&RULE, evidence), message, too_slow_plan(evidence, group))
             .fact("expected", expected.gbps)
-            .fact("percent_of_expected", Fact::figure(percent))
             .fact("floor", floor)
-            .fact("expected_from", expected.class.source)
     } else {
         let below = worst.below_percent();
-        let margin = RULE.parameter(evidence, &BELOW);
+        let margin = BELOW.of(evidence);
         if below <= margin.max(evidence.scatter_percent()) {
             return None;
         }
@@ -76,12 +72,9 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
                 Step::Swap(Part::Gpu(gpus())),
             ])
         };
-        RULE.finding(group.subject(), message, plan)
-            .fact("lowest_achieved", worst.achieved)
-            .fact("usual", worst.healthy)
-            .fact("below_usual", Fact::percent(below))
+        explained.finding((&RULE, evidence), message, plan).fact("usual", worst.healthy)
     };
-    Some(explained.mark(found).suspecting(suspects))
+    Some(found.suspecting(suspects))
 }
 
 /// Returns the steps. They depend on two facts: if one GPU is part of all slow pairs, and if the host has several
@@ -89,23 +82,21 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
 fn too_slow_plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
     let own = match group.subject() {
         _ if matches!(group.common, cluster::Common::Link(_)) => {
-            vec![Step::SharedUplink, Step::CheckAloneThenAll]
+            vec![Step::SharedHop, Step::CheckAloneThenAll]
         }
         Subject::Gpu { index } => vec![
             Step::OtherFindings(all(&[index])),
             Step::Reseat(Part::GpuAndRiser(gpu(index))),
-            Step::Swap(Part::Gpu(gpu(index))),
+            Step::Swap(Part::of(&[index])),
         ],
         _ => vec![Step::MemoryModules],
     };
     let node = host::has_several_nodes(evidence).then_some(Step::NumaBind);
-    Plan::now(own)
-        .and(When::Now, node)
-        .and(When::Now, [Step::Stop(Work::OnMachine), Step::CheckAgain])
+    Plan::now(own).then(node).then([Step::Stop(Work::OnMachine), Step::CheckAgain])
 }
 
 fn suspected(evidence: &Evidence<'_>, group: &cluster::Group) -> Vec<Suspect> {
     let uplink = matches!(group.common, cluster::Common::Link(_))
-        .then(|| suspect(Cause::SharedUplink, [Step::CheckAloneThenAll]));
+        .then(|| suspect(Cause::SharedLink, [Step::CheckAloneThenAll]));
     uplink.into_iter().chain(suspects::of_staged_copies(evidence, &group.pairs)).collect()
 }

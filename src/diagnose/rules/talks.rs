@@ -2,8 +2,6 @@
 
 use super::prelude::*;
 use super::{remedy, wrong_bytes};
-use crate::cluster::Group;
-use model::live::LiveTalk;
 
 /// Returns true for kernels of one GPU.
 pub(super) fn is_within(talk: &LiveTalk) -> bool {
@@ -38,7 +36,7 @@ pub(super) fn groups<'a>(
 
 /// Returns the steps for stores of kernels that do not arrive as they should.
 pub(super) fn plan(evidence: &Evidence<'_>, group: &Group) -> Plan {
-    let swap = Step::Swap(Part::Gpu(OneOf(group.gpus())));
+    let swap = Step::Swap(Part::of(&group.gpus()));
     let find = if over_pcie(evidence, group) {
         vec![Step::UpdateBiosAndDriver, Step::CheckAgain, swap]
     } else {
@@ -52,8 +50,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, group: &Group) -> Vec<Suspect> {
     if over_pcie(evidence, group) {
         return wrong_bytes::suspects(evidence, group);
     }
-    let test =
-        [Step::XidOf("74"), Step::LinkErrors, Step::SwapTest(Part::Gpu(OneOf(group.gpus())))];
+    let test = [Step::XidOf("74"), Step::LinkErrors, Step::SwapTest(Part::of(&group.gpus()))];
     vec![suspect_if(Cause::GpuOrNvLinks, test, Sign::FaultMoves)]
 }
 

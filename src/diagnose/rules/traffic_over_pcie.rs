@@ -20,17 +20,12 @@
 
 use super::counted::{self, Direction};
 use super::prelude::*;
-use model::counted::Counted;
-use model::units::Bytes;
 
-const LEAST: Parameter = Parameter {
-    name: "least_nvlink_percent",
-    default: 50.0,
-    about: "what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1",
-};
-
-pub(crate) const RULE: Rule =
-    Rule::of_one("traffic-over-pcie", Severity::Error, judge).with(&[LEAST]);
+rule! {
+    "traffic-over-pcie", Error, One(judge);
+    /// what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1
+    LEAST: least_nvlink_percent = 50.0;
+}
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let taken = taken(evidence);
@@ -42,7 +37,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let (seen, direction) = worst?;
     let message = format!(
         "{} {} {} over PCIe although NVLink is up; its NVLinks counted {:.0}%, its PCIe link {} or more",
-        words::gpu(evidence.snapshot, seen.gpu),
+        evidence.name(seen.gpu),
         direction.word,
         Bytes(direction.known),
         share(direction),
@@ -60,17 +55,15 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         plan.insert(2, Step::MigMode);
     }
     Some(
-        RULE.finding(Subject::of_gpus(&gpus), message, plan)
-            .gpus(&gpus)
+        RULE.on_gpus(&gpus, message, plan)
             .fact("copied", Fact::Bytes(Bytes(direction.known)))
             .fact("over_nvlink", Fact::Bytes(Bytes(direction.nvlink.unwrap_or_default())))
-            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default())))
-            .fact("pattern", seen.pattern.to_string()),
+            .fact("over_pcie_at_least", Fact::Bytes(Bytes(direction.pcie.unwrap_or_default()))),
     )
 }
 
 pub(crate) fn taken<'a>(evidence: &Evidence<'a>) -> Vec<(&'a Counted, Direction)> {
-    let least = RULE.parameter(evidence, &LEAST);
+    let least = LEAST.of(evidence);
     let took = |direction: &Direction| {
         let lacks = direction.lacks();
         let of_others = direction.pcie.unwrap_or_default().saturating_sub(direction.with_host);

@@ -26,51 +26,30 @@
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
 use super::{bandwidth, host, host_bandwidth_low, remedy};
-use crate::kind::{DecidedBy, Kind};
+use crate::kind::DecidedBy;
 
-const DIRECT: Parameter = Parameter {
-    name: "spread_percent",
-    default: 10.0,
-    about: "most that the rows of a direct figure may spread by: the upper end of what is usual between repeats \
-                (cuda-samples issue 449: 5 to 10)",
-};
-const STAGED: Parameter = Parameter {
-    name: "spread_staged_percent",
-    default: 20.0,
-    about: "the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3",
-};
+rule! {
+    "unstable-measurement", Warning, All(judge);
+    /// most that the rows of a direct figure may spread by: the upper end of what is usual between repeats
+    /// (cuda-samples issue 449: 5 to 10)
+    DIRECT: spread_percent = 10.0;
+    /// the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3
+    STAGED: spread_staged_percent = 20.0;
+    /// the same for page-locked memory between host and GPU one way: as direct copies, 1.3 was measured
+    HOST: spread_host_percent = 10.0;
+    /// the same both ways, of several GPUs at once and of pipelines: chosen, twice the 20 by which such figures of
+    /// healthy H200 differ from one run to the next
+    HOST_SHARED: spread_host_shared_percent = 40.0;
+    /// spread from which single copies count as stalled, if two or more figures of a pair have it: chosen, four times
+    /// what is usual between repeats
+    STALLS: stalls_percent = 40.0;
+}
 
-const HOST: Parameter = Parameter {
-    name: "spread_host_percent",
-    default: 10.0,
-    about: "the same for page-locked memory between host and GPU one way: as direct copies, 1.3 was measured",
-};
-const HOST_SHARED: Parameter = Parameter {
-    name: "spread_host_shared_percent",
-    default: 40.0,
-    about: "the same both ways, of several GPUs at once and of pipelines: chosen, twice the 20 by which \
-            such figures of healthy H200 differ from one run to the next",
-};
-
-const STALLS: Parameter = Parameter {
-    name: "stalls_percent",
-    default: 40.0,
-    about: "spread from which single copies count as stalled, if two or more figures of a pair have it: \
-                chosen, four times what is usual between repeats",
-};
 /// Fewest figures of a pair that must scatter so.
 const LEAST_FIGURES: usize = 2;
 /// Fewest rows of one figure that must take far longer than its others. Chosen for the 200 copies that follow the first of
 /// them: where one copy in thirty is slow, four of five figures have so many, and where one in 200 is, one of 300.
 const LEAST_SLOW_ROWS: u32 = 6;
-
-pub(crate) const RULE: Rule = Rule::new("unstable-measurement", Severity::Warning, judge).with(&[
-    DIRECT,
-    STAGED,
-    HOST,
-    HOST_SHARED,
-    STALLS,
-]);
 
 /// Scattered samples of copies with the host.
 struct Scattered {
@@ -87,8 +66,8 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
         .into_iter()
         .filter_map(|(gpu, kind, spread)| {
             let usual = match kind.decided_by {
-                DecidedBy::Link => RULE.parameter(evidence, &HOST),
-                DecidedBy::Memory => RULE.parameter(evidence, &HOST_SHARED),
+                DecidedBy::Link => HOST.of(evidence),
+                DecidedBy::Memory => HOST_SHARED.of(evidence),
                 DecidedBy::Path | DecidedBy::Processor | DecidedBy::Time => return None,
             };
             (spread > usual && !low.contains(&gpu)).then_some(Scattered {
@@ -107,17 +86,15 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
     let more = words::further(" and ", more, "other way");
     let message = format!(
         "Samples of copies between the host and {} spread by {:.0}% of their median; {}{more}",
-        words::named_or_all(evidence.snapshot, &gpus),
+        evidence.named(&gpus),
         worst.spread,
         worst.kind,
     );
-    let plan = Plan::now([Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)])
+    let plan = Plan::now([Step::Stop(Work::OnMachine), Step::CheckFull])
         .if_it_stays([Step::PcieErrorsOf(one_of(&gpus))]);
     let finding = RULE
-        .finding(Subject::of_gpus(&gpus), message, plan)
+        .on_gpus(&gpus, message, plan)
         .fact("spread", Fact::percent(worst.spread))
-        .fact("usual", Fact::percent(worst.usual))
-        .gpus(&gpus)
         .at_if(evidence.virtual_machine(), Severity::Info);
     Some(finding.suspecting(host::suspects(evidence, &gpus)))
 }
@@ -126,7 +103,7 @@ fn of_host(evidence: &Evidence<'_>) -> Option<Finding> {
 /// pair's other one-way figures. One that scatters alone has met a rare slow copy. A low rate of such a pair proves
 /// nothing.
 pub(crate) fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    let most = RULE.parameter(evidence, &DIRECT);
+    let most = DIRECT.of(evidence);
     let scatters = |cell: &PeerBandwidth| {
         cell.samples >= LEAST_SAMPLES && cell.spread_percent.is_some_and(|spread| spread > most)
     };
@@ -155,7 +132,7 @@ pub(crate) fn scattering(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
 /// settled after a few rows may come from rows without such a copy. One figure that scatters is noise; several of one
 /// pair are a property of the pair.
 pub(crate) fn stalling(evidence: &Evidence<'_>) -> BTreeSet<Pair> {
-    let most = RULE.parameter(evidence, &STALLS);
+    let most = STALLS.of(evidence);
     let scatters = |cell: &&PeerBandwidth| {
         cell.setup.path == Path::Direct
             && cell.setup.direction == Direction::OneWay
@@ -195,30 +172,26 @@ fn of_stalling(evidence: &Evidence<'_>, pairs: &BTreeSet<Pair>) -> Vec<Finding> 
         let worst = of_group.clone().filter_map(|cell| cell.spread_percent).fold(0.0, f64::max);
         let slow_rows =
             of_group.clone().filter_map(|cell| cell.slow_rows).fold(0_u32, u32::saturating_add);
-        let most = RULE.parameter(evidence, &STALLS);
+        let most = STALLS.of(evidence);
         let wide = of_group.filter(|cell| cell.spread_percent.is_some_and(|spread| spread > most));
         let ways = if wide.count() >= LEAST_FIGURES { "; in several ways of copying" } else { "" };
         let alone = group.common != cluster::Common::Everything
             && suspects::busy(evidence, &group.pairs).is_empty();
         let counters = remedy::counters(evidence, &group.pairs);
         let mut found = RULE
-            .finding(
-                group.subject(),
-                format!(
+            .on_group(group, format!(
                     "Some copies {} stall: rows of the same copy spread by {worst:.0}% of their median{ways}; the rates of \
                      these pairs are those of rows without such a copy",
-                    group.place(evidence.snapshot)
+                    evidence.place(group)
                 ),
                 Plan::now([Step::CheckIdle]).if_it_stays([
                     Step::Retraining,
                     counters,
-                    Step::Swap(Part::Gpu(OneOf(group.gpus()))),
+                    Step::Swap(Part::of(&group.gpus())),
                 ]),
             )
             .at(if alone { Severity::Error } else { Severity::Warning })
-            .fact("spread", Fact::percent(worst))
-            .fact("usual", Fact::percent(RULE.parameter(evidence, &DIRECT)))
-            .pairs(&group.pairs);
+            .fact("spread", Fact::percent(worst));
         if slow_rows > 0 {
             found = found.fact("slow_rows", slow_rows);
         }
@@ -236,10 +209,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     findings.extend(of_host(evidence));
     low.extend(stalling);
     let scattering = scattering(evidence);
-    for (path, most) in [
-        (Path::Direct, RULE.parameter(evidence, &DIRECT)),
-        (Path::Staged, RULE.parameter(evidence, &STAGED)),
-    ] {
+    for (path, most) in [(Path::Direct, DIRECT.of(evidence)), (Path::Staged, STAGED.of(evidence))] {
         let cells = bandwidth::sound(evidence, path);
         let enough = |pair| path == Path::Staged || !low.contains(pair);
         let seen: Vec<_> = cells
@@ -262,17 +232,16 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let groups = evidence.groups(&bad, &seen);
         // Noise has no place: make one finding, which names a GPU or pair only if there is just one group.
         let (subject, place) = match groups.as_slice() {
-            [group] => (group.subject(), group.place(evidence.snapshot)),
+            [group] => (group.subject(), evidence.place(group)),
             _ => (Subject::Machine, format!("of {} of {} pairs", bad.len(), seen.len())),
         };
         let mut found = RULE
             .finding(
                 subject,
                 format!("Samples of {path} copies {place} spread by {worst:.0}% of their median"),
-                [Step::Stop(Work::OnGpusAndHost), Step::CheckFull(Full::MoreSamples)],
+                [Step::Stop(Work::OnMachine), Step::CheckFull],
             )
             .fact("spread", Fact::percent(worst))
-            .fact("usual", Fact::percent(most))
             .pairs(&bad)
             .at_if(path == Path::Staged && evidence.virtual_machine(), Severity::Info);
         found.suspects = suspects::of_slow_copies(evidence, &bad);

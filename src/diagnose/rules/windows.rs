@@ -3,7 +3,6 @@
 
 use super::prelude::*;
 use crate::suspects::gpus_of;
-use model::units::Bytes;
 
 /// GPUs whose window is smaller than their memory.
 pub(super) struct Small {

@@ -7,7 +7,6 @@ use crate::facts::{self, Change, NAME};
 use crate::figures::{Compared, Ends};
 use crate::kind::DecidedBy;
 use model::machine_facts::{Component, PEER_ACCESS, in_words};
-use model::measurement::Probe;
 use model::rounding;
 
 /// The origin of the values that figures are compared with.
@@ -38,7 +37,7 @@ pub(super) fn facts(
         let parts: Vec<Component> = changes.iter().map(|change| change.part).collect();
         let (gpus, pairs) = facts::gpus_and_pairs(&parts);
         let (subject, place, last) = match pairs.len() {
-            0 => (Subject::of_gpus(&gpus), words::named(evidence.snapshot, &gpus), None),
+            0 => (Subject::of_gpus(&gpus), evidence.named(&gpus), None),
             count => {
                 let place = words::count(count, "pair");
                 (Subject::of_pairs(&pairs), place, Some(words::pairs(&pairs)))
@@ -111,9 +110,9 @@ fn finding(
         true => rounding::short(value),
         false => GbPerSecond(value).to_string(),
     });
-    let named = || words::named_or_all(evidence.snapshot, gpus);
+    let named = || evidence.named(gpus);
     let figures = match group {
-        Some(group) => format!("Copies {}", group.place(evidence.snapshot)),
+        Some(group) => format!("Copies {}", evidence.place(group)),
         None if kind.is_of_host() && is_time => format!("The host's calls for {}", named()),
         None if kind.is_of_host() => format!("Copies between the host and {}", named()),
         None => format!("{} of {ends}", kind.probe),
@@ -132,20 +131,20 @@ fn finding(
     let others = Step::OtherFindings(All(gpus.clone()));
     let plan = match against {
         Against::EarlierReport => {
-            let machine = if group.is_some() { Work::OnMachine } else { Work::OnMachineAndHost };
-            let plan = Plan::check_without(machine);
-            plan.if_it_stays(match kind.is_of_host() && is_time {
+            Plan::check_without(Work::OnMachine).if_it_stays(match kind.is_of_host() && is_time {
                 true => [Step::Stop(Work::Tools), Step::PowerSaving],
                 false => [Step::WhatWasDone, others],
             })
         }
         Against::Expectations => {
-            let idle = if group.is_some() { Step::CheckIdle } else { Step::CheckHostIdle };
-            Plan::now([others]).otherwise([idle, Step::CompareExpected])
+            Plan::now([others]).otherwise([Step::CheckIdle, Step::CompareExpected])
         }
     };
-    let subject = group.as_ref().map_or_else(|| Subject::of_gpus(gpus), cluster::Group::subject);
-    let found = rule.finding(subject, format!("{figures} {how}; {kind}{more}"), plan);
+    let message = format!("{figures} {how}; {kind}{more}");
+    let found = match group {
+        Some(group) => rule.on_group(group, message, plan),
+        None => rule.on_gpus(gpus, message, plan),
+    };
     let [then, now] = values.map(|value| match is_time {
         true => Fact::figure(value),
         false => Fact::Rate(GbPerSecond(value)),
@@ -159,18 +158,12 @@ fn finding(
     if against == Against::EarlierReport {
         // Other programs may cause what no link decides.
         let is_of_link = matches!(kind.decided_by, DecidedBy::Path | DecidedBy::Link);
-        found = found
-            .fact("fall", Fact::percent(percent))
-            .fact("noise", Fact::percent(worst.noise_percent()))
-            .at_if(!is_of_link, Severity::Warning);
+        found = found.fact("fall", Fact::percent(percent)).at_if(!is_of_link, Severity::Warning);
     }
     if kind.is_of_host() && !is_time {
         found = found.suspecting(host::suspects(evidence, gpus));
     }
-    Some(match group {
-        Some(group) => found.pairs(&group.pairs),
-        None => found.gpus(gpus),
-    })
+    Some(found)
 }
 
 /// Returns pairs whose figures are worse. The same pairs in several ways of copying are one, with the worst of them.

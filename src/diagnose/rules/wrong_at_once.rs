@@ -3,8 +3,6 @@
 use super::prelude::*;
 use super::wrong_bytes::Wrong;
 use super::{broken_off, load, load_steps, remedy};
-use model::flow::Flow;
-use model::load::{LoadFlow, LoadPattern};
 
 /// Returns the findings on several copies at the same time, each of which arrives intact alone.
 pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -12,11 +10,15 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_new = |pattern: &&LoadPattern| {
         pattern.verified.is_wrong() && !broken_off::pattern_fails_alone(measurements, pattern)
     };
-    let wrong: Vec<&LoadPattern> = measurements.load.iter().filter(is_new).collect();
-    let flows = || wrong.iter().flat_map(|pattern| &pattern.flows);
-    if !flows().any(LoadFlow::is_wrong) {
-        return of_unknown_flows(rule, evidence, &wrong).into_iter().collect();
+    let mut wrong: Vec<LoadPattern> = measurements.load.iter().filter(is_new).cloned().collect();
+    // A report that does not say which flows: any may be.
+    for pattern in &mut wrong {
+        if !pattern.flows.iter().any(LoadFlow::is_wrong) {
+            pattern.flows.iter_mut().for_each(|flow| flow.verified = Some(pattern.verified));
+        }
     }
+    let wrong: Vec<&LoadPattern> = wrong.iter().collect();
+    let flows = || wrong.iter().flat_map(|pattern| &pattern.flows);
     let pairs = |is_meant: fn(&&LoadFlow) -> bool| -> Vec<Pair> {
         let pairs = flows().filter(is_meant).filter_map(|flow| flow.flow().pair());
         words::unique(pairs)
@@ -71,30 +73,7 @@ fn of_flows(
         .finding(subject, message, steps_of(evidence, &flows))
         .fact("beside", broken_off::named_or_pairs(&beside))
         .fact("pattern", first.name());
-    Some(found.fact("patterns", patterns.len()))
-}
-
-/// Returns the finding on patterns with wrong bytes of which the report does not name the flow.
-fn of_unknown_flows(
-    rule: &Rule,
-    evidence: &Evidence<'_>,
-    wrong: &[&LoadPattern],
-) -> Option<Finding> {
-    let first = wrong.iter().min_by_key(|pattern| pattern.flows.len())?;
-    let flows: Vec<Flow> = first.flows.iter().map(LoadFlow::flow).collect();
-    let detail = words::after("; ", first.verification_detail.as_deref());
-    let message = format!(
-        "Bytes {} while several copies run at once, {}; {}{detail}",
-        Wrong::of(wrong.iter().map(|pattern| pattern.verified)).words(),
-        first.name(),
-        load::flow_names(&flows)
-    );
-    let found = rule
-        .finding(Subject::Machine, message, steps_of(evidence, &flows))
-        .gpus(&gpus_of(first.flows.iter()))
-        .pairs(&words::unique(flows.iter().filter_map(|flow| flow.pair())))
-        .fact("pattern", first.name());
-    Some(found.fact("patterns", wrong.len()))
+    Some(found)
 }
 
 fn steps_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
@@ -105,7 +84,7 @@ fn steps_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {
     };
     let errors = load_steps::errors_of(evidence, flows);
     Plan::until_repair([Step::MachineOutOfService])
-        .and(When::Now, [Step::Xid, errors])
-        .and(When::Now, remedy::settings(evidence, &pairs))
-        .and(When::Now, [Step::Swap(part)])
+        .then([Step::Xid, errors])
+        .then(remedy::settings(evidence, &pairs))
+        .then([Step::Swap(part)])
 }

@@ -2,7 +2,6 @@
 
 use super::peer_access;
 use super::prelude::*;
-use crate::cluster::Group;
 use crate::suspects::{self, gpus_of};
 
 /// The ways in which copies are wrong, with their number.

@@ -2,7 +2,6 @@
 
 use super::over_time::{self, OfPlace};
 use super::prelude::*;
-use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 
 /// A path whose bytes were wrong.
 struct WrongPath<'a> {
@@ -13,9 +12,7 @@ struct WrongPath<'a> {
 
 /// Returns the findings on hours under load.
 pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let known = |path: &SoakPath| {
         let mut cells = evidence.peer().iter();
         cells.any(|cell| Some(cell.pair) == path.flow().pair() && cell.verified.is_wrong())
@@ -49,8 +46,8 @@ fn of_place(rule: &Rule, soak: &Soak, place: &OfPlace<'_, WrongPath<'_>>) -> Opt
     let detail = words::after("; ", first.map(|event| &event.what));
     let message = format!("{name}{more}: wrong bytes in {copies} of the copies{when}{detail}");
     let plan = Plan::until_repair([Step::MachineOutOfService])
-        .and(When::Now, [Step::Xid, Step::LinkErrors, Step::TestMemory])
-        .and(When::Now, [Step::Swap(Part::Gpu(one_of(&place.gpus)))]);
+        .then([Step::Xid, Step::LinkErrors, Step::TestMemory])
+        .then([Step::Swap(Part::of(&place.gpus))]);
     let found = rule
         .finding(place.subject.clone(), message, plan)
         .fact("wrong_copies", copies)

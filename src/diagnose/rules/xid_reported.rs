@@ -29,10 +29,11 @@
 
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
-use model::snapshot::{Xid, XidCause};
-use model::soak::{EventKind, SoakEvent};
+use model::snapshot::XidCause;
 
-pub(crate) const RULE: Rule = Rule::new("xid-reported", Severity::Warning, judge);
+rule! {
+    "xid-reported", Warning, All(judge);
+}
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     in_hours(evidence).into_iter().chain(since_boot(evidence)).collect()
@@ -112,9 +113,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
                 };
                 (subject.clone(), format!("{what} at {address}"))
             }
-            _ if gpus.len() == places.len() => {
-                (Subject::of_gpus(&gpus), words::named(snapshot, &gpus))
-            }
+            _ if gpus.len() == places.len() => (Subject::of_gpus(&gpus), evidence.named(&gpus)),
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
         let said: Vec<String> = match places.len() {
@@ -181,9 +180,7 @@ fn told(evidence: &Evidence<'_>, xid: &Xid) -> String {
 
 /// Returns the findings on GPUs with errors in hours under load.
 fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let Some(soak) = over_time::soak(evidence) else {
-        return Vec::new();
-    };
+    let soak = over_time::soak(evidence);
     let of = |gpu: u32| {
         let mut times: BTreeMap<u32, usize> = BTreeMap::new();
         let minutes = soak.of_gpu(gpu);
@@ -206,7 +203,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
             .collect();
         let codes: Vec<u32> = times.into_keys().collect();
         (!codes.is_empty()).then(|| {
-            let name = words::gpu(evidence.snapshot, gpu);
+            let name = evidence.name(gpu);
             finding(
                 evidence,
                 Subject::Gpu { index: gpu },
@@ -247,9 +244,9 @@ fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severi
         Subject::Gpu { index } => {
             let reset = match evidence.snapshot.address_of(index) {
                 Some(address) => Step::ResetGpuAt(all(&[index]), At(vec![address])),
-                None => Step::ResetGpu(all(&[index]), Listed(vec![index])),
+                None => Step::ResetGpu(all(&[index])),
             };
-            Some((reset, Part::Gpu(gpu(index))))
+            Some((reset, Part::of(&[index])))
         }
         _ => None,
     };

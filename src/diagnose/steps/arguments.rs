@@ -26,10 +26,12 @@ pub(crate) fn all(gpus: &[u32]) -> All {
     All(gpus.to_vec())
 }
 
+/// Written `0,3` with `{:#}`, as nvidia-smi takes GPUs.
 impl fmt::Display for OneOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMED: usize = 3;
         match self.0.len() {
+            _ if f.alternate() => f.write_str(&words::option(&self.0)),
             0 => f.write_str("the GPU"),
             1..=NAMED => {
                 let names: Vec<_> = self.0.iter().map(|gpu| format!("GPU {gpu}")).collect();
@@ -40,22 +42,14 @@ impl fmt::Display for OneOf {
     }
 }
 
+/// Written `0,3` with `{:#}`, as nvidia-smi takes GPUs.
 impl fmt::Display for All {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
+            gpus if f.alternate() => f.write_str(&words::option(gpus)),
             [] => f.write_str("these GPUs"),
             gpus => f.write_str(&words::gpus(gpus)),
         }
-    }
-}
-
-/// GPUs as nvidia-smi takes them: `0,3`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed(pub Vec<u32>);
-
-impl fmt::Display for Listed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&words::option(&self.0))
     }
 }
 
@@ -101,7 +95,6 @@ macro_rules! lists {
 lists! {
     OneOf to gpus,
     All to gpus,
-    Listed to gpus,
     At to addresses,
     AcsOf to addresses,
 }
@@ -112,8 +105,6 @@ pub(crate) enum Part {
     Gpu(OneOf),
     GpuAndRiser(OneOf),
     GpuAndBridge(OneOf),
-    GpuOrBridge(OneOf),
-    GpuBridgeOrCable(OneOf),
     /// GPUs, and bridges, risers or cables between them.
     GpusAndJoints(All),
     /// The module of an SXM socket.
@@ -123,7 +114,6 @@ pub(crate) enum Part {
     /// Adapter, riser and cable.
     AdapterAndRiser,
     Adapter,
-    Riser,
     RiserOrCable,
     RiserCableOrBoard,
     /// The parts that a shared link runs over.
@@ -136,8 +126,14 @@ pub(crate) enum Part {
     Shared,
     Cable,
     /// The cable of a GPU that may be outside the chassis.
-    CableIfAny,
     Dock,
+}
+
+impl Part {
+    /// One of these GPUs.
+    pub(crate) fn of(gpus: &[u32]) -> Self {
+        Self::Gpu(one_of(gpus))
+    }
 }
 
 impl fmt::Display for Part {
@@ -145,26 +141,24 @@ impl fmt::Display for Part {
         match self {
             Self::Gpu(gpu) => gpu.fmt(f),
             Self::GpuAndRiser(gpu) => write!(f, "{gpu} and its riser or cable"),
-            Self::GpuAndBridge(gpu) => write!(f, "{gpu} and its NVLink bridge, if there is one"),
-            Self::GpuOrBridge(gpu) => write!(f, "the NVLink bridge or {gpu}"),
-            Self::GpuBridgeOrCable(gpu) => write!(f, "{gpu}, the bridge or the cable"),
+            Self::GpuAndBridge(gpu) => {
+                write!(f, "{gpu} and its NVLink bridge or cable, if there is one")
+            }
             Self::GpusAndJoints(gpus) => write!(f, "{gpus} and the links between them"),
             Self::Module(gpu) => write!(f, "the module of {gpu}"),
             Self::ModuleOrBoard => f.write_str("module or board"),
             Self::Bridge => f.write_str("the NVLink bridge"),
             Self::AdapterAndRiser => f.write_str("the adapter and its riser or cable"),
             Self::Adapter => f.write_str("the adapter"),
-            Self::Riser => f.write_str("one of the risers"),
             Self::RiserOrCable => f.write_str("riser or cable"),
             Self::RiserCableOrBoard => f.write_str("riser, cable or board"),
             Self::SharedHop => f.write_str("the riser, cable or switch board of this link"),
             Self::SwitchBoard(gpus) => write!(f, "the switch board, riser or cable above {gpus}"),
             Self::BoardOf(gpus) => write!(f, "the board that holds {gpus}, and its cable"),
             Self::Shared => f.write_str("the part that these flows share"),
-            Self::Cable => f.write_str("the cable for another, as short as possible"),
-            Self::CableIfAny => f.write_str(
-                "the cable, if it hangs on one (OCuLink, M.2 adapter), for another, as short as possible",
-            ),
+            Self::Cable => {
+                f.write_str("the cable, if it hangs on one, for another, as short as possible")
+            }
             Self::Dock => f.write_str("the dock, or its power supply"),
         }
     }
@@ -175,23 +169,20 @@ impl Argument for Part {
         let (mut step, parts): (Step, &[&'static str]) = match self {
             Self::Gpu(gpu) => (gpu.about(step), &["gpu"]),
             Self::GpuAndRiser(gpu) => (gpu.about(step), &["gpu", "riser"]),
-            Self::GpuAndBridge(gpu) | Self::GpuOrBridge(gpu) => {
-                (gpu.about(step), &["gpu", "bridge"])
-            }
-            Self::GpuBridgeOrCable(gpu) => (gpu.about(step), &["gpu", "bridge", "cable"]),
+            Self::GpuAndBridge(gpu) => (gpu.about(step), &["gpu", "bridge"]),
             Self::GpusAndJoints(gpus) => (gpus.about(step), &["gpu"]),
             Self::Module(gpu) => (gpu.about(step), &["gpu"]),
             Self::ModuleOrBoard => (step, &["gpu", "board"]),
             Self::Bridge => (step, &["bridge"]),
             Self::AdapterAndRiser => (step, &["adapter", "riser"]),
             Self::Adapter => (step, &["adapter"]),
-            Self::Riser | Self::RiserOrCable => (step, &["riser"]),
+            Self::RiserOrCable => (step, &["riser"]),
             Self::RiserCableOrBoard => (step, &["riser", "board"]),
             Self::SharedHop => (step, &["riser", "pcie-switch"]),
             Self::SwitchBoard(gpus) => (gpus.about(step), &["riser", "pcie-switch"]),
             Self::BoardOf(gpus) => (gpus.about(step), &["board"]),
             Self::Shared => (step, &[]),
-            Self::Cable | Self::CableIfAny => (step, &["cable"]),
+            Self::Cable => (step, &["cable"]),
             Self::Dock => (step, &["dock"]),
         };
         step.parts.extend(parts.iter().map(|part| (*part).into()));
@@ -218,43 +209,26 @@ macro_rules! choices {
 choices! {
     /// A question for whoever runs the host of a virtual machine; completes "ask whoever runs the host".
     Ask {
-        AcsOfBridges: "for ACSCtl of the bridges above the GPUs (lspci -vvv)",
-        Fabric: "whether the fabric manager runs there and the partition with these GPUs is active",
-        FabricLog: "for the fabric manager's log there, and for its list of partitions",
+        Fabric: "whether the fabric manager runs there and the partition with these GPUs is active, and for its log",
         Firmware: "to bring all GPUs of the model to one version: a guest cannot",
         HugePages: "for huge pages behind the memory of this virtual machine",
-        Iommu: "to look at IOMMU translation there",
         IommuAndAcs: "to look at IOMMU translation and ACS there (ACSCtl of the bridges above the GPUs): a guest can neither see nor change them",
         LinkOfGpu: "to compare LnkCap and LnkSta of the GPU and of the port above it (lspci -vvv)",
-        LostGpu: "to look at the GPU there: Xid, AER, power and seat",
         NumaNodes: "whether processors and memory are pinned to the nodes of the GPUs",
-        NvLink: "whether these GPUs have NVLink there",
-        NvSwitches: "about the NVSwitches that all flows share",
-        Parts: "to look at these GPUs there: link, slot, seat, power and cooling, which a guest cannot reach",
+        NvLink: "about NVLink and NVSwitches of these GPUs there",
+        Parts: "to look at these GPUs there: Xid, AER, link, slot, seat, power and cooling, which a guest cannot reach",
         PassThrough: "whether these GPUs are passed through like the others, with peer-to-peer enabled (with QEMU in one x-nv-gpudirect-clique)",
-        Processors: "whether the processors of this virtual machine are pinned or overcommitted",
-        Sharing: "whether GPUs or processors of this virtual machine are shared",
-        SharedParts: "to look at what these GPUs share there",
-        Time: "about the time of this run and these GPUs",
-        Xids: "for Xid messages of that time",
+        Processors: "whether GPUs or processors of this virtual machine are shared, pinned or overcommitted",
+        Xids: "for Xid messages of the time of this run",
     }
 
     /// Work to stop; completes "stop".
     Work {
-        OnGpus: "other work on these GPUs",
-        OnGpusAndHost: "other work on the GPUs and the host",
-        OnMachine: "other work on the machine",
-        OnMachineAndHost: "other work on the machine, and on its host",
-        Listed: "the processes on these GPUs (nvidia-smi lists them)",
+        OnGpus: "other work on these GPUs (nvidia-smi lists it)",
+        OnMachine: "other work on the machine and its host",
         Tools: "debuggers, profilers and compute-sanitizer",
     }
 
-    /// The gain of the profile `full`; completes "check with --profile full, which".
-    Full {
-        EveryNode: "measures every NUMA node",
-        MorePatterns: "copies in more patterns",
-        MoreSamples: "takes more samples",
-    }
 
     /// Staged copies beside direct ones that lose their bytes.
     ThroughHost {
@@ -270,37 +244,20 @@ choices! {
         Tray: "the tray",
     }
 
-    /// Results that can't be trusted.
-    Results {
-        OverPairs: "data copied over these pairs",
-        WithPeerAccess: "data copied with peer access",
-    }
 
     /// Why nothing is to be repaired; follows "nothing to repair".
     Fine {
         Always: "",
-        BridgesAreOfTwo: ": a bridge connects two GPUs",
         BoardsRefuse: ": these boards copy through the host's memory, or over an NVLink bridge where they take one",
         ForCopies: " for copies between these GPUs; network adapters that write into GPUs below the same switch (GPUDirect RDMA) gain from ACS switched off in BIOS",
-        ForThisCheck: " for this check",
         GpusDiffer: " where the GPUs differ or are not made for it; compare their models",
-        IfConsole: " if that is the card for the console",
         IfFull: " if a check that copies over this link reaches its full rate (peerscope check): ports lower their generation at rest to save power",
         IfHidden: " if this is a container that was given some of the GPUs",
         IfMeant: " if this was meant",
-        IfScheduled: " if a scheduler set it on purpose",
-        IfPartitioned: " if the machine was partitioned on purpose",
         IfRefused: " if the driver refuses it for these boards",
         IfReached: " where other machines of this kind reach as much: plan collective operations with this rate",
-        IfTrayAlone: " if this tray is to run by itself",
-        IfWanted: " if it is wanted; programs then reach less than the links carry",
         IfWired: " if the machine's specification has no more links, or no bridge",
         MpsWantsIt: " while the MPS daemon of this machine is to share the GPUs: it wants this mode",
-        NowFast: " for copies now",
-        OneGpu: ": copies between GPUs need a machine with two or more",
-        SoundFigures: " where the figures are as they should be",
-        WhileOverNvLink: " while GPUs copy over NVLink or through the host",
-        WiderChangesNothing: "; a wider slot changes nothing",
     }
 }
 
@@ -309,18 +266,14 @@ choices! {
     SharedParts {
         AbovePort: "the link above this port, its cable, and the power of the board that holds them",
         Risers: "risers, cables or a backplane of one kind, or made for a lower generation",
-        Firmware: "the BIOS version, and its settings that split slots or cap their generation; only then risers, cables or a backplane of one kind",
-        SlotsOrRisers: "a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
-        ExtendersSlotsOrRisers: "extenders of one lane (PCIe x1 risers); a BIOS setting that splits the slots or caps their generation; risers, cables or a backplane of one kind",
+        Slots: "the BIOS version, and its settings that split slots or cap their generation; extenders of one lane (PCIe x1 risers); only then risers, cables or a backplane of one kind",
     }
 }
 
 impl Argument for Ask {}
 impl Argument for Work {}
-impl Argument for Full {}
 impl Argument for ThroughHost {}
 impl Argument for Served {}
-impl Argument for Results {}
 impl Argument for Fine {}
 
 impl Argument for SharedParts {

@@ -33,8 +33,7 @@ causes! {
     Iommu => "iommu" "the IOMMU translates device addresses";
     Acs(ports: At) => "acs" "ACS redirects peer requests at {ports}";
     HostSettings => "host-settings" "IOMMU and ACS of the host, which cannot be seen from this virtual machine";
-    SlotSettings => "slot-settings" "a BIOS setting that splits the slots or caps their generation";
-    SlotSetting => "slot-settings" "a BIOS setting that splits the slot (bifurcation)";
+    SlotSettings => "slot-settings" "a BIOS setting that splits the slots (bifurcation) or caps their generation";
     BiosTraining => "bios" "a BIOS version that trains these links badly";
 
     // Other work.
@@ -46,48 +45,35 @@ causes! {
     Congestion => "other-work" "congestion by other work, which raises replays on a sound link";
 
     // A part.
-    OwnWay => "own-way" "slot, riser or cable of the GPU";
-    SlotOrPower => "own-way" "its slot, riser or power supply";
-    SlotOrSocket => "own-way" "the slot, riser or processor socket";
-    SlotOrBoard => "own-way" "the slot or the board";
-    Contacts => "contacts" "contacts, riser or cable, or one made for a lower generation";
-    BadContact => "contacts" "a GPU, bridge, riser or cable with a bad contact";
+    OwnWay => "own-way" "its slot, riser, cable, socket or power supply";
+    Contacts => "contacts" "a bad contact of a GPU, bridge, riser or cable, or one made for a lower generation";
     Gpu(gpu: OneOf) => "gpu" "{gpu}, its contacts or its lanes";
-    GpuItself => "gpu" "the GPU";
-    GpuOrSeat => "gpu" "the GPU or its seat";
-    GpuOrBoardBelow => "gpu" "the GPU or board below";
+    GpuItself => "gpu" "the GPU or its seat";
     GpuOrNvLinks => "gpu" "a GPU or its NVLinks";
     CopyEngine => "copy-engine" "a copy engine of the source GPU";
     MoversOf(gpu: OneOf) => "copy-engine"
         "{gpu} but not its memory, which has ECC: copy engines, or their connection to the bus";
     MemoryOf(gpu: OneOf) => "gpu-memory" "the memory of {gpu}, which has no ECC";
     Clocks(gpu: OneOf, reasons: String) => "clocks" "the clocks of {gpu} are throttled ({reasons})";
-    Power => "power-supply" "a power supply or power cables too weak for several GPUs";
-    SharedPowerOrCooling => "power-supply" "the supply or the cooling that these GPUs share";
+    Power => "power-supply" "a power supply, power cables or cooling too weak for several GPUs";
     SwitchBoard => "switch-board" "the switch board or its cable";
     Switch(ports: At) => "switch-board" "the PCIe switch at {ports}";
-    SharedLink => "shared-link" "the link that these pairs share: its cable, riser or switch board";
-    SharedUplink => "shared-link" "the uplink that all of them pass";
-    UplinkOfSlots(gpus: All) => "hidden-uplink"
-        "a hidden uplink above the slots of {gpus} (chipset, riser board)";
+    SharedLink => "shared-link" "the link or uplink that they share: its cable, riser or switch board";
     HiddenUplink => "hidden-uplink"
         "a hidden uplink above the slots (of the chipset, or of a board with several slots)";
     ChipsetUplink => "chipset" "the chipset's uplink";
-    LinkAbove => "shared-link" "the link above";
     ChipsetForwards => "chipset" "peer copies that the chipset forwards slowly";
     ChipsetOrProcessors => "chipset"
         "a GPU in a slot of the chipset, or two processors that pass peer requests on slowly";
     ProcessorLinks => "processor-links" "the links between the processors";
-    RisersAlike => "risers-alike" "risers, cables or a backplane of one kind";
-    RisersTooSlow => "risers-alike" "risers, cables or a backplane of one kind, or made for a lower generation";
+    RisersAlike => "risers-alike" "risers, cables or a backplane of one kind, or made for a lower generation";
     Extenders => "extenders" "extenders of one lane (PCIe x1 risers)";
     CableOrDock => "cable" "the cable or the dock of its Thunderbolt link";
     OneOfLinks(place: String) => "one-of-links" "{place}";
     Everything => "board" "what all of these pairs have in common: chipset, BIOS or driver";
 
     // NVLink and its fabric.
-    NvLinkRepeats => "nvlink-repeats" "an NVLink that replays";
-    NvLinkRetrains => "nvlink-repeats" "an NVLink that retrains or replays";
+    NvLinkRepeats => "nvlink-repeats" "an NVLink that retrains or replays";
     PcieRetrains => "pcie-repeats" "a PCIe link that retrains or replays";
     NvLinkFallback => "nvlink-fallback" "these bytes went over PCIe: it carries this rate";
     BridgeOrBoard => "bridge" "bridge, baseboard or switch";
@@ -97,8 +83,6 @@ causes! {
     LinksDown => "links-disabled" "the links of these GPUs do not train";
     FabricManagerDown => "fabric-manager" "the fabric manager does not run";
     FabricVersion => "fabric-version" "the fabric manager's version is not the driver's";
-    FabricVersionThere => "fabric-version"
-        "the driver here and the fabric manager there are of different versions";
     FabricOfTray => "fabric-manager" "the fabric manager on the switch trays";
     FabricOfHost => "fabric-manager"
         "the partition with these GPUs is not active on the host, or its fabric manager does not run";
@@ -109,8 +93,7 @@ causes! {
     // The host's memory.
     GuestMemory => "guest-memory" "the host spreads the virtual machine's memory over NUMA nodes, or shares it";
     OtherNode => "numa-node" "memory of another NUMA node than that of the GPU";
-    FewChannels => "memory-channels" "too few memory channels of the host, or other work that takes its bandwidth";
-    OtherNodeOrChannels => "memory-channels" "memory of another NUMA node, or too few memory channels";
+    FewChannels => "memory-channels" "too few memory channels of the host, memory of another NUMA node, or other work that takes its bandwidth";
 
     // Software.
     Patched => "patched-driver" "a patched driver: NVIDIA's own refuses peer access over PCIe on these boards";

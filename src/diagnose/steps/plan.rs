@@ -11,7 +11,7 @@ pub(crate) struct Plan(Vec<step::Step>);
 impl Plan {
     /// Returns a plan of steps to take at once.
     pub(crate) fn now(steps: impl IntoIterator<Item = Step>) -> Self {
-        Self::default().and(When::Now, steps)
+        Self::default().then(steps)
     }
 
     /// Returns a plan to check again without other work.
@@ -28,6 +28,12 @@ impl Plan {
     #[must_use]
     pub(crate) fn if_it_stays(self, steps: impl IntoIterator<Item = Step>) -> Self {
         self.and(When::IfItStays, steps)
+    }
+
+    /// Adds further steps.
+    #[must_use]
+    pub(crate) fn then(self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.and(When::Now, steps)
     }
 
     /// Adds steps to take if those so far do not apply.

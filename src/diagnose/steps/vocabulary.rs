@@ -13,23 +13,19 @@ model::steps! {
     GiveOneMachine => "one-machine" Investigate
         "give output of one machine only, printed at one time: print all of it again with scripts/collect";
     CheckAgain => "check-again" Repeat "check again";
-    CheckOften => "check-again" Repeat "check again several times: a sound machine never does this";
-    CheckOftenAndSerial => "check-again" Repeat
+    CheckOften => "check-again" Repeat
         "check again several times, and with --serial to compare: a sound machine never does this";
-    CheckCool => "check-again" Repeat "check again when the GPU has cooled down";
-    CheckIdle => "check-again-idle" Repeat "check again with the machine idle";
-    CheckHostIdle => "check-again-idle" Repeat "check again with the machine and its host idle";
+    CheckIdle => "check-again-idle" Repeat "check again with the machine and its host idle";
     CheckOthersIdle => "check-again-idle" Repeat "check again with the other GPUs at rest (--gpus)";
     CheckGovernor => "check-again-idle" Repeat "check again with the host idle and its processors' governor on performance";
     CheckAlone(gpus: All) => "check-alone" Repeat "check {gpus} alone (--gpus)";
     CheckAloneThenAll => "check-alone" Repeat "check one of these GPUs alone (--gpus), then all at once";
     CheckOtherSwitch => "check-alone" Repeat "check a pair below another switch (--gpus)";
-    CheckOthers(gpus: Listed) => "check-alone" Repeat "check the other GPUs alone (--gpus {gpus})";
+    CheckOthers(gpus: All) => "check-alone" Repeat "check the other GPUs alone (--gpus {gpus:#})";
     CheckSubsets => "check-subsets" Repeat "check subsets of the GPUs (--gpus) to find which ones cause it";
-    CheckFull(gain: Full) => "longer-profile" Repeat "check with --profile full, which {gain}";
+    CheckFull => "longer-profile" Repeat
+        "check with --profile full, which measures more patterns, every NUMA node, and takes more samples";
     CheckOneLink => "longer-profile" Repeat "run two flows that pass this link and not the others (--profile full)";
-    CheckStandard => "longer-profile" Repeat
-        "check with --profile standard; with more than 16 GPUs, up to 16 of them at a time (--gpus)";
     CheckStandardCounters => "longer-profile" Repeat
         "check with --profile standard, which copies fewer bytes around the counters";
     CheckAsExpected => "longer-profile" Repeat
@@ -42,8 +38,7 @@ model::steps! {
     CheckLess => "ask-for-less" Repeat "ask for less with --gpus, --only or --skip";
     CheckInTurn => "check-in-turn" Repeat "check again when the other one has ended, or let this one wait with --wait";
     CheckOnHost => "check-on-host" Repeat
-        "to test all GPUs, run the check on the host, or in a container that has all of them";
-    CheckSameOnHost => "check-on-host" Repeat "run the same check on the host";
+        "run the check on the host, or in a container that has all GPUs";
     CheckInGuest => "check-in-guest" Repeat "check them from within the virtual machine";
     CheckUnderLoad => "check-under-load" Repeat
         "run 'peerscope check' (profile standard), which copies over this link, or read it while something is copied \
@@ -61,14 +56,12 @@ model::steps! {
     DriverLog => "xid" Investigate "look for the driver's messages (dmesg | grep -iE 'nvrm|xid')";
     DriverLogOf(at: At) => "xid" Investigate
         "look for {at} in dmesg (grep -iE 'nvrm|xid': RmInitAdapter failed, Xid 79)";
-    XidOrAer => "xid" Investigate "look for what they logged together (dmesg | grep -iE 'xid|aer|pcie')";
-    UnreadLog => "xid" Investigate "see in dmesg why NVML does not answer (NVRM, Xid)";
     StartLog => "driver-log" Investigate "see what the driver writes when it starts (dmesg | grep -i nvrm)";
     StartLogOf(at: At) => "driver-log" Investigate
         "look for {at} in dmesg (grep -i nvrm): \"probe routine failed\" is a GPU that does not start, \"not supported\" \
          is a board that this version of the driver does not serve";
-    NvLinkLog => "nvlink-log" Investigate "look at dmesg (grep -iE 'nvlink|nvswitch|sxid')";
-    SwitchLog => "nvlink-log" Investigate "look for missing NVSwitches (dmesg | grep -iE 'nvswitch|sxid'; lspci lists them)";
+    NvLinkLog => "nvlink-log" Investigate
+        "look for NVLinks, and for NVSwitches that are missing (dmesg | grep -iE 'nvlink|nvswitch|sxid'; lspci lists them)";
     AerLog => "aer" Investigate "look for AER messages (dmesg | grep -iE 'aer|pcie')";
     CrashLog => "crash-log" Investigate "look for the process in dmesg (segfault)";
     IommuLog(told: String) => "iommu-log" Investigate
@@ -77,34 +70,22 @@ model::steps! {
     EdacLog => "edac" Investigate "look for memory errors of the host (EDAC)";
     Bmc => "bmc" Investigate "look in the log of the management controller (BMC)";
     FabricLog => "fabric-manager" Investigate "look at the fabric manager's log";
-    TrainingLog => "xid" Investigate "look for link training in the fabric manager's log and in dmesg (NVRM, Xid 74)";
 
     // To read a counter or a state.
     LinkErrors => "link-errors" Investigate "look at the error counters of the NVLinks (nvidia-smi nvlink -e)";
-    LinkErrorsOf(gpu: OneOf, list: Listed) => "link-errors" Investigate
-        "see whether the same links of {gpu} count again (nvidia-smi nvlink -e -i {list})";
-    LinkErrorsBothWays => "link-errors" Investigate
-        "look for errors that rise while both directions are busy (nvidia-smi nvlink -e)";
-    LinkErrorsAround => "link-errors" Investigate
-        "compare nvidia-smi nvlink -e before and after peerscope check --gpus of these";
+    LinkErrorsOf(gpu: OneOf) => "link-errors" Investigate
+        "see whether the same links of {gpu} count again (nvidia-smi nvlink -e -i {gpu:#})";
     LinkTrafficAround => "link-traffic" Investigate
         "compare nvidia-smi nvlink -gt d before and after a check of these GPUs (--gpus)";
     LinkStates => "link-state" Investigate "look at the states of the NVLinks (nvidia-smi nvlink -s)";
-    LinkStatesOf(list: Listed) => "link-state" Investigate
-        "compare nvidia-smi nvlink -s -i {list} with another GPU";
-    PcieErrors => "pcie-errors" Investigate "look at the error counters of the links on the way (lspci -vvv)";
+    PcieErrors => "pcie-errors" Investigate
+        "look at the error counters of the links on the way before and after a check of these GPUs (lspci -vvv)";
     PcieErrorsOf(gpu: OneOf) => "pcie-errors" Investigate
         "look at the error counters of the PCIe link of {gpu} (replays in nvidia-smi -q, AER in lspci -vvv)";
-    PcieErrorsAround => "pcie-errors" Investigate
-        "look at its error counters (lspci -vvv) before and after a check of one pair that passes it (--gpus)";
-    PcieErrorsDuring => "pcie-errors" Investigate
-        "read LnkSta and the AER counters of the ports above these GPUs (lspci -vvv) while a check of them runs (--gpus)";
     Retraining => "retraining" Investigate
         "look for a link that retrains or replays: its counters before and after the check, and dmesg | grep -iE \
          'aer|pcie|xid'";
     Clocks => "clocks" Investigate "look for throttled clocks (nvidia-smi -q -d CLOCK,PERFORMANCE)";
-    ClocksDuring => "clocks" Investigate "watch nvidia-smi -q -d PERFORMANCE while the check runs";
-    PowerLimit => "power-supply" Investigate "look for a power limit (nvidia-smi -q -d POWER)";
     MemoryRows => "memory-rows" Investigate "look for memory rows that were remapped (nvidia-smi -q -d ROW_REMAPPER,ECC)";
     Cooling => "cooling" Investigate
         "look at temperatures and fans (nvidia-smi -q -d TEMPERATURE,PERFORMANCE), air filters, blanking plates and the \
@@ -117,38 +98,27 @@ model::steps! {
     LookAtIommu => "look-at-iommu" Investigate
         "look whether the IOMMU translates (cat /sys/kernel/iommu_groups/*/type: DMA or DMA-FQ; iommu=pt ends that)";
     FabricManager => "fabric-manager" Investigate
-        "see systemctl status nvidia-fabricmanager and its log; its version must be exactly the driver's";
-    FabricManagerHere => "fabric-manager" Investigate
-        "see systemctl status nvidia-fabricmanager here, if this virtual machine has all NVSwitches; its version must be \
-         exactly the driver's";
-    FabricVersions => "fabric-manager" Investigate
-        "compare nv-fabricmanager --version with nvidia-smi: they must be the same to the last number";
-    FabricVersionThere => "fabric-manager" Investigate
-        "compare nvidia-smi here with the version of the fabric manager there";
+        "see systemctl status nvidia-fabricmanager and its log where the NVSwitches are; its version must be exactly the \
+        driver's";
     Partitions => "restart-fabric-manager" ChangeSetting
         "look at the partitions in the fabric manager's configuration and restart it";
     FabricTrays => "switch-trays" Investigate
         "look at the cables of this tray and at the switch trays of the rack, where the fabric manager of such a machine \
-         runs";
-    OtherTrays => "switch-trays" Investigate "compare with the other trays of the rack: their GPUs are registered";
+        runs, and compare with other trays";
     TestMemory => "test-memory" Investigate "test the memory of each GPU by itself (memtest_vulkan, cuda_memtest)";
     RunDcgm => "dcgm" Investigate "run dcgmi diag -r 3";
     MemoryModules => "memory-modules" Investigate
         "see that every memory channel of the host is fitted (dmidecode -t memory)";
     Bus => "lspci" Investigate "see what the bus shows (lspci -d 10de:)";
-    DeviceFile => "device-file" Investigate "on the host, see whether the device file is there (ls -l /dev/nvidia*)";
-    DeviceFileOf(minor: u32) => "device-file" Investigate
-        "on the host, see whether the device file is there (ls -l /dev/nvidia*; nvidia-modprobe -c {minor} makes one)";
+    DeviceFile => "device-file" Investigate
+        "on the host, see whether the device file is there (ls -l /dev/nvidia*; nvidia-modprobe -c makes one)";
     Driver => "smoke-test" Investigate "see whether nvidia-smi and any CUDA program work";
-    Container => "container" Investigate "in a container, see whether it has access to the GPUs";
-    ContainerLibraries => "container" Investigate
-        "in a container, see whether the image brings NVIDIA libraries of its own";
+    Container => "container" Investigate
+        "in a container, see whether it has access to the GPUs, and whether the image brings NVIDIA libraries of its own";
     Dkms => "dkms" Investigate "see whether DKMS built the module (dkms status)";
-    MigMode => "mig-mode" Investigate "look for MIG mode (nvidia-smi)";
-    VgpuOrMig => "mig-mode" Investigate "look for a vGPU or MIG instance";
+    MigMode => "mig-mode" Investigate "look for a vGPU or MIG instance (nvidia-smi)";
     Modes => "modes" Investigate "compare MIG and compute modes of both GPUs (nvidia-smi -q)";
     Bar1 => "bar1" Investigate "compare the sizes of the BAR1 windows (nvidia-smi -q)";
-    Bar1AndModes => "bar1" Investigate "compare the BAR1 windows, MIG and compute mode of both GPUs (nvidia-smi -q)";
     PlaceOf(gpu: OneOf) => "compare-places" Investigate
         "compare {gpu} with others that have access: the switch or processor that it is connected to, and the ACS and \
          IOMMU settings of the bridges above it (lspci -vvv)";
@@ -167,8 +137,6 @@ model::steps! {
         "compare driver, BIOS settings (IOMMU, ACS) and the places of the cards with the earlier report";
     CompareDriver => "compare" Investigate
         "compare with the same driver version on another machine, and with patches to the driver that force peer access";
-    CompareSlot => "bifurcation" ChangeSetting "compare the setting with that of a slot that is wide";
-    LookUpModel => "compare" Investigate "look the model up, or run nvidia-smi topo -p2p r on another machine with it";
     WhatWasDone => "history" Investigate "ask what was done to the machine since";
     RemoveReason => "remove-reason" Investigate "remove the reason";
     EditedReport => "edited-report" Investigate "if this is a saved report, see whether it was edited";
@@ -177,8 +145,6 @@ model::steps! {
     SharedSlots(gpus: All) => "what-is-shared" Investigate
         "find in the board's manual what the slots of {gpus} share: an uplink of the chipset, or a board with several \
          slots";
-    SharedUplink => "pcie-switch" Investigate
-        "all of these pairs pass one uplink: look at its cable and at what else uses it (disks, network)";
     SharedHop => "pcie-switch" Investigate
         "check the cable, riser or switch board that these pairs share, and whether other traffic uses it";
     ChipsetSlot => "chipset-slot" Investigate
@@ -193,11 +159,11 @@ model::steps! {
 
     // Programs.
     Stop(work: Work) => "end-programs" ChangeProgram "stop {work}";
-    EndProgram => "end-programs" ChangeProgram "end the program or wait for its end (nvidia-smi lists it)";
-    EndProgramOn(gpus: All) => "end-programs" ChangeProgram "end the program that has {gpus} (nvidia-smi lists it)";
-    NoOtherProgram => "end-programs" ChangeProgram "make sure that no other program uses these GPUs";
+    EndProgramOn(gpus: All) => "end-programs" ChangeProgram
+        "end the program that has {gpus}, or wait for its end (nvidia-smi lists it)";
     QuitMps => "quit-mps" ChangeProgram "end the MPS daemon if it is that (echo quit | nvidia-cuda-mps-control)";
-    LookForVariables(names: &'static str) => "unset" ChangeProgram "look for {names} in the environment";
+    LookForVariables => "unset" ChangeProgram
+        "look for CUDA_LAUNCH_BLOCKING and CUDA_DEVICE_MAX_CONNECTIONS in the environment";
     UnsetMask => "unset" ChangeProgram
         "to test all GPUs, unset CUDA_VISIBLE_DEVICES; to test the visible ones only, name them with --gpus";
     UnsetForOthers => "unset" ChangeProgram "unset them for programs that are slow with the same environment";
@@ -208,7 +174,8 @@ model::steps! {
     NearPeersOnly(level: &'static str) => "near-peers-only" ChangeProgram
         "set NCCL_P2P_LEVEL={level} (nearer pairs are sound) and use no peer access beyond that in other programs";
     NoLl128 => "no-ll128" ChangeProgram "set NCCL_PROTO=^LL128, so that NCCL sends no lines of 128 bytes";
-    ComputeAgain(results: Results) => "compute-again" ChangeProgram "do not trust what was computed from {results}";
+    ComputeAgain => "compute-again" ChangeProgram
+        "do not trust what was computed from data that these GPUs exchanged";
     FewerPeers => "fewer-peers" ChangeProgram
         "let programs enable access only for the pairs that they use, eight for each GPU";
     OneModel => "pair-alike" ChangeProgram "let programs that exchange data use GPUs of one model";
@@ -232,10 +199,6 @@ model::steps! {
     // Settings, driver and firmware.
     PassThrough => "pass-through" ChangeSetting
         "boot with iommu=pt on the kernel's command line, or switch VT-d / AMD-Vi off in BIOS";
-    PassThroughBefore => "pass-through" ChangeSetting
-        "boot with iommu=pt before peer copies over PCIe are used";
-    PassThroughIfAny => "pass-through" ChangeSetting
-        "set iommu=pt on the kernel's command line where an IOMMU translates";
     IommuInFirmware => "iommu-in-firmware" ChangeSetting "switch VT-d / AMD-Vi off in BIOS where nothing needs it";
     ClearAcs(ports: AcsOf) => "clear-acs" ChangeSetting "switch ACS off in BIOS, or as root until the next boot: `{ports}`";
     OwnDriver => "own-driver" ChangeSetting
@@ -254,10 +217,8 @@ model::steps! {
     UpdateFabric => "update-driver" ChangeSetting "update driver and fabric manager to one version";
     FirmwareBundle => "update-firmware" ChangeSetting
         "ask the manufacturer of the machine for the firmware bundle, and bring all GPUs of the model to one version";
-    RestartFabricManager => "restart-fabric-manager" ChangeSetting "restart the fabric manager";
-    StartFabricManager => "restart-fabric-manager" ChangeSetting
-        "on a machine with NVSwitch, start the fabric manager (systemctl status nvidia-fabricmanager; its version must be \
-         the driver's)";
+    RestartFabricManager => "restart-fabric-manager" ChangeSetting
+        "on a machine with NVSwitches, restart the fabric manager (systemctl restart nvidia-fabricmanager)";
     LoadDriver => "bind-driver" ChangeSetting "load the driver where it is installed (modprobe nvidia)";
     BindDriver => "bind-driver" ChangeSetting "bind the nvidia driver instead";
     NoNouveau => "bind-driver" ChangeSetting
@@ -272,10 +233,10 @@ model::steps! {
          disables peer access";
     ExcludedGpus => "module-parameter" ChangeSetting "look for NVreg_ExcludedGpus in /etc/modprobe.d";
     DriverOptions => "module-parameter" ChangeSetting "look at the driver's options in /etc/modprobe.d";
-    MigOff(gpus: All, list: Listed) => "mig-off" ChangeSetting
-        "to exchange data with other GPUs, end all programs on {gpus} and switch MIG off (nvidia-smi -i {list} -mig 0)";
-    DefaultComputeMode(gpus: All, list: Listed) => "default-compute-mode" ChangeSetting
-        "let several programs use {gpus} (nvidia-smi -i {list} -c DEFAULT)";
+    MigOff(gpus: All) => "mig-off" ChangeSetting
+        "to exchange data with other GPUs, end all programs on {gpus} and switch MIG off (nvidia-smi -i {gpus:#} -mig 0)";
+    DefaultComputeMode(gpus: All) => "default-compute-mode" ChangeSetting
+        "let several programs use {gpus} (nvidia-smi -i {gpus:#} -c DEFAULT)";
     Persistence => "persistence" ChangeSetting
         "enable the daemon: systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1 until the next boot)";
     Limits => "limits" ChangeSetting
@@ -299,8 +260,8 @@ model::steps! {
     PatchedWindows => "resizable-bar" ChangeSetting
         "see whether the patched driver serves these GPUs: their BAR1 window must be as large as their memory \
          (nvidia-smi -q, Resizable BAR in BIOS)";
-    Bifurcation => "bifurcation" ChangeSetting "check the BIOS setting that splits the slot (bifurcation)";
-    BoardSetting => "bifurcation" ChangeSetting "compare the setting with the board's manual";
+    Bifurcation => "bifurcation" ChangeSetting
+        "compare the BIOS setting that splits the slot (bifurcation) with the board's manual and with that of a wide slot";
     SlotSpeed => "firmware-setting" ChangeSetting
         "set the slot's link speed in BIOS to Auto or to its highest generation";
     SlowerSlot => "firmware-setting" ChangeSetting "set the slot one generation lower in BIOS";
@@ -308,8 +269,6 @@ model::steps! {
         "look for Max Payload Size in BIOS, or start the kernel with pci=pcie_bus_perf";
     ProcessorLinks => "firmware-setting" ChangeSetting
         "look in BIOS at speed and power saving of the links between the processors, and at what else crosses them";
-    CompareProcessorLinks => "firmware-setting" ChangeSetting
-        "compare their speed and power saving in BIOS with a machine of the same kind";
     LowerPower => "power-limit" ChangeSetting "set a lower power limit (nvidia-smi -pl)";
     PowerSaving => "power-saving" ChangeSetting "check with idle processors and their power saving off";
     GuestClique => "ask-host" AskHost
@@ -321,16 +280,14 @@ model::steps! {
     MachineOutOfService => "out-of-service" TakeOut
         "take the machine out of service: what is computed on it may be wrong";
     LeaveGpuOut(gpu: OneOf) => "leave-gpu-out" TakeOut "leave {gpu} out";
-    ResetGpu(gpus: All, list: Listed) => "reset-gpu" ResetGpu
-        "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {list})";
+    ResetGpu(gpus: All) => "reset-gpu" ResetGpu
+        "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {gpus:#})";
     ResetGpuAt(gpus: All, at: At) => "reset-gpu" ResetGpu
         "end all programs on {gpus} and reset (nvidia-smi --gpu-reset -i {at})";
     ReloadDriver => "reload-driver" ResetGpu
         "reload the driver (modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia)";
     Reboot => "reboot" Reboot "reboot";
-    RebootOrReload => "reboot" Reboot "reboot, or end all programs and reload the driver";
     PowerCycle => "power-cycle" PowerCycle "power the machine off and on again";
-    PowerCycleWithGpu => "power-cycle" PowerCycle "power machine and GPU off and on again";
     RestartDock => "dock" PowerCycle "switch the dock off and on and plug its Thunderbolt cable in again";
     RestartGuest => "restart-guest" PowerCycle
         "shut this virtual machine down and start it again, which resets its GPUs";
@@ -343,8 +300,7 @@ model::steps! {
     OtherSlot(gpu: OneOf) => "other-slot" Reseat "move {gpu} to another slot: there it is as fast as the others";
     WiderSlot(gpus: All) => "other-slot" Reseat "move {gpus} to a wider or newer slot, if the board has one";
     ProcessorSlot(gpu: OneOf) => "other-slot" Reseat
-        "move {gpu} to a slot of the processor (see the board's manual, usually the topmost x16 slot)";
-    OwnLinkSlot(gpu: OneOf) => "other-slot" Reseat "move {gpu} to a slot with a link of its own to the processor";
+        "move {gpu} to a slot with a link of its own to the processor (see the board's manual, usually the topmost x16 slot)";
     NearSlots => "other-slot" Reseat "move the GPUs to slots of one processor or switch if they need it";
     BoardSlot => "other-slot" Reseat "put one of these GPUs into a slot of the board";
     LargerPayloadSlot(gpus: All, bytes: u32) => "other-slot" Reseat
