@@ -15,7 +15,7 @@ use hardware::{Comparison, HardwareError, MOST_TALLIES, PatternCheck, Sent, Stea
 /// Most that comparing may slow copies, per cent.
 pub(crate) const MOST_SLOWED_PERCENT: f64 = 2.0;
 /// Length of the rows that show it.
-const TRIAL: Duration = Duration::from_millis(100);
+pub(crate) const TRIAL: Duration = Duration::from_millis(100);
 /// Most copies of a flow in a row, far more than a row of seconds has.
 const MOST_COPIES: f64 = 1e6;
 
@@ -86,17 +86,16 @@ impl Bench<'_> {
         Ok(Some(PatternCheck { words: bytes / 8, ..counted }))
     }
 
-    /// Measures what comparing costs these flows, per cent, and returns what it counted meanwhile; none for those that are not
-    /// compared.
+    /// Lets every copy of these flows be compared, and measures what that costs them, per cent. Returns also what it counted
+    /// meanwhile; none for those that are not compared.
     pub(crate) fn slowed_by_comparing(
         &self,
         transfers: &mut [Transfer],
         each_ns: &[f64],
     ) -> Result<Vec<Option<(f64, PatternCheck)>>, HardwareError> {
         copies_for(transfers, TRIAL, each_ns);
-        let plain: Vec<_> =
-            transfers.iter().map(|transfer| Transfer { comparison: None, ..*transfer }).collect();
-        let plain = self.row(&plain, Timing::STEADY)?;
+        let plain = self.row(transfers, Timing::STEADY)?;
+        self.compare_all(transfers)?;
         let compared = self.row(transfers, Timing::STEADY)?;
         let mut slowed = Vec::new();
         for ((transfer, plain), compared) in transfers.iter().zip(plain).zip(compared) {

@@ -36,8 +36,6 @@ use model::units::Bytes;
 /// An opened device with its streams and buffers.
 pub(crate) struct OpenGpu {
     pub device: Device,
-    /// True if other processes hold it.
-    pub shared: bool,
     /// True if confidential computing is on.
     confidential: bool,
     /// The processors of its NUMA node; empty if they are unknown or the only ones.
@@ -219,7 +217,6 @@ impl<'a> Bench<'a> {
         };
         Ok(OpenGpu {
             device,
-            shared: wanted.shared,
             confidential: wanted.confidential,
             processors: wanted.processors.clone(),
             send,

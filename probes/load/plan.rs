@@ -76,7 +76,11 @@ pub(crate) fn round(
     let has_room = !counted || flows.iter().all(|flow| is_over_nvlink(request, *flow));
     let compared_ms = if has_room { compared_ms } else { 0 };
     let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
-    let mut bytes = bytes(request, &flows, super::places(compared_ms))?;
+    let (compared_ms, mut bytes) = match bytes(request, &flows, super::places(compared_ms)) {
+        Some(bytes) => (compared_ms, bytes),
+        // No room for two places.
+        None => (0, bytes(request, &flows, 1)?),
+    };
     if counted {
         (copies, bytes) = countable(&flows, rows, copies, bytes);
     }

@@ -10,11 +10,12 @@ use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
 use crate::bench::check::Check;
-use crate::bench::compared::{MOST_SLOWED_PERCENT, copies_for};
+use crate::bench::compared::{MOST_SLOWED_PERCENT, TRIAL, copies_for};
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::load::plan::TRIAL_COPIES;
 use hardware::{HardwareError, PatternCheck};
+use model::placement::Engine;
 use model::units::GbPerSecond;
 
 /// Places at the destination for each flow, so that one is compared while the other is written.
@@ -75,12 +76,17 @@ impl Bench<'_> {
         }
         let mut each_ns: Vec<f64> =
             trial.iter().map(|ran| ran.length() / f64::from(TRIAL_COPIES)).collect();
-        self.compare_all(&mut transfers)?;
         let known = self.slowed.borrow().get(&round.id).cloned();
         let slowed = match known {
-            Some(slowed) => slowed,
+            Some(slowed) => {
+                self.compare_all(&mut transfers)?;
+                slowed
+            }
             None => {
+                // Beside heat, as in the bursts.
+                let heated = self.heat(&transfers, 3 * TRIAL)?;
                 let trial = self.slowed_by_comparing(&mut transfers, &each_ns)?;
+                self.cool(&heated)?;
                 for (flow, trial) in flows.iter_mut().zip(&trial) {
                     if let Some((_, counted)) = trial {
                         flow.copied += 2 * 8 * counted.words;
@@ -91,7 +97,7 @@ impl Bench<'_> {
             }
         };
         for ((transfer, flow), slowed) in transfers.iter_mut().zip(&mut flows).zip(&slowed) {
-            flow.slowed_percent = *slowed;
+            flow.slowed_percent = slowed.filter(|_| transfer.comparison.is_some());
             // A rate that is not a number is none.
             if !slowed.is_some_and(|percent| percent <= MOST_SLOWED_PERCENT) {
                 transfer.comparison = None;
@@ -119,10 +125,7 @@ impl Bench<'_> {
         copies_for(transfers, time, each_ns);
         let heated = self.heat(transfers, time)?;
         let timed = self.row(transfers, Timing::STEADY)?;
-        for gpu in heated {
-            let device = self.open_gpu(gpu)?.device;
-            self.driver.drain(device)?;
-        }
+        self.cool(&heated)?;
         for (((transfer, timed), each), flow) in
             transfers.iter().zip(&timed).zip(each_ns).zip(flows)
         {
@@ -150,10 +153,17 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Heats the GPUs of these copies for this time. Returns the GPUs.
+    /// Waits until these GPUs are no longer heated.
+    fn cool(&self, gpus: &[u32]) -> Result<(), HardwareError> {
+        gpus.iter().try_for_each(|gpu| self.driver.drain(self.open_gpu(*gpu)?.device))
+    }
+
+    /// Heats the GPUs of these copies for this time, but where kernels copy: their rate would follow the clocks. Returns the
+    /// GPUs.
     fn heat(&self, transfers: &[Transfer], time: Duration) -> Result<Vec<u32>, HardwareError> {
         let mut gpus: Vec<u32> = transfers
             .iter()
+            .filter(|transfer| transfer.engine == Engine::Copy)
             .flat_map(|transfer| transfer.flow.ends())
             .filter_map(|end| end.gpu())
             .filter(|gpu| self.facts().kernels_failure_of(*gpu).is_none())

@@ -99,30 +99,7 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
 
     /// Enqueues the copies of all these flows evenly: a call waits when its stream is full, and the other flows go on meanwhile.
     fn copy_steadily(&self, flows: &[SteadyCopies]) -> Result<(), HardwareError> {
-        let most = flows.iter().map(|flow| flow.copies).max().unwrap_or(0);
-        for step in 0..most {
-            for flow in flows {
-                let upto = |step: u32| u64::from(flow.copies) * u64::from(step) / u64::from(most);
-                for copy in upto(step)..upto(step + 1) {
-                    let at = (copy % 2) as usize;
-                    let place = flow.places[at];
-                    if let Some(compared) = flow.compared
-                        && copy > 1
-                    {
-                        self.wait(flow.stream, compared.poisoned[at])?;
-                    }
-                    self.copy(flow.engine, flow.stream, place, flow.sources[at], flow.bytes)?;
-                    let Some(compared) = flow.compared else { continue };
-                    self.record(compared.arrived[at], flow.stream)?;
-                    self.wait(compared.stream, compared.arrived[at])?;
-                    let turn = u32::try_from(copy).unwrap_or(u32::MAX).saturating_add(1);
-                    let counts = (compared.tally, turn);
-                    self.compare(compared.stream, place, flow.bytes, compared.sent[at], counts)?;
-                    self.record(compared.poisoned[at], compared.stream)?;
-                }
-            }
-        }
-        Ok(())
+        copy_one_by_one(self, flows)
     }
 
     /// Enqueues a kernel that draws as much power as the multiprocessors can for about this long. It leaves room for others.
@@ -183,4 +160,39 @@ pub trait Driver: HostDriver + TalkDriver + SharedDriver + LinkDriver {
 
     /// Returns the host's clock: real time on a live machine, virtual time on a simulated one.
     fn now(&self) -> Duration;
+}
+
+/// Enqueues copies of all flows in turn, with what compares each of them.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn copy_one_by_one<D: Driver + ?Sized>(
+    driver: &D,
+    flows: &[SteadyCopies],
+) -> Result<(), HardwareError> {
+    let most = flows.iter().map(|flow| flow.copies).max().unwrap_or(0);
+    for step in 0..most {
+        for flow in flows {
+            let upto = |step: u32| u64::from(flow.copies) * u64::from(step) / u64::from(most);
+            for copy in upto(step)..upto(step + 1) {
+                let at = (copy % 2) as usize;
+                let place = flow.places[at];
+                if let Some(compared) = flow.compared
+                    && copy > 1
+                {
+                    driver.wait(flow.stream, compared.poisoned[at])?;
+                }
+                driver.copy(flow.engine, flow.stream, place, flow.sources[at], flow.bytes)?;
+                let Some(compared) = flow.compared else { continue };
+                driver.record(compared.arrived[at], flow.stream)?;
+                driver.wait(compared.stream, compared.arrived[at])?;
+                let turn = u32::try_from(copy).unwrap_or(u32::MAX).saturating_add(1);
+                let counts = (compared.tally, turn);
+                driver.compare(compared.stream, place, flow.bytes, compared.sent[at], counts)?;
+                driver.record(compared.poisoned[at], compared.stream)?;
+            }
+        }
+    }
+    Ok(())
 }

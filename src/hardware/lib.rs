@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::driver::Driver;
+pub use self::driver::{Driver, copy_one_by_one};
 pub use self::handles::{
     Buffer, Comparison, Device, DeviceInfo, DeviceMemory, Event, Location, MOST_TALLIES,
     PatternCheck, Sent, SteadyCopies, Stream,

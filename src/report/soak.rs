@@ -8,7 +8,7 @@ use super::page::{Page, Paint};
 use model::measurement::{Measurements, NvLinkCorrected};
 use model::rounding::{percent as whole, range, rate};
 use model::soak::{
-    EventKind, MinuteOfGpu, MinuteOfPath, STEADY_MINUTES, Soak, SoakEnd, SoakEvent, mean,
+    EventKind, MinuteOfGpu, MinuteOfPath, STEADY_MINUTES, Soak, SoakEnd, SoakEvent, SoakPath, mean,
 };
 
 /// Minutes at both ends whose means are compared.
@@ -69,32 +69,43 @@ const BITS_PER_ERROR: f64 = 3.0;
 /// Share of its power limit that a GPU should draw under this load. Chosen: H100 and H200 draw 97%.
 const ENOUGH_POWER: f64 = 0.6;
 
-/// Returns a sentence about the bits over links that were compared, and what follows if all were right.
-fn compared(soak: &Soak) -> Option<String> {
-    let over_links = |own: &&MinuteOfPath| {
-        let path = soak.paths.get(own.path as usize);
-        path.is_some_and(|path| path.flow().within().is_none())
+/// Returns sentences about the bits that were compared: over links to GPUs, of which all are where that costs little, and what
+/// follows if all were right; then those of which few are.
+fn compared(soak: &Soak) -> Vec<String> {
+    let sums = |is_of: fn(&SoakPath) -> bool| {
+        let own = |own: &&MinuteOfPath| soak.paths.get(own.path as usize).is_some_and(is_of);
+        let of = || minutes_of_paths(soak).filter(own);
+        let bits =
+            |bytes: fn(&MinuteOfPath) -> u64| of().map(|own| 8.0 * bytes_of(bytes(own))).sum();
+        let (all, compared): (f64, f64) = (bits(|own| own.bytes), bits(|own| own.verified_bytes));
+        (all, compared, of().map(|own| own.wrong).sum::<u64>())
     };
-    let sum = |bytes: fn(&MinuteOfPath) -> u64| {
-        minutes_of_paths(soak).filter(over_links).map(|own| 8.0 * bytes_of(bytes(own))).sum::<f64>()
+    let share = |all: f64, compared: f64| match 100.0 * compared / all {
+        share if share >= 100.0 => "all".to_owned(),
+        share if share > 99.0 => format!("{:.1}%", (10.0 * share).floor() / 10.0),
+        share if share < 1.0 => "less than 1%".to_owned(),
+        share => format!("{}%", whole(share.floor())),
     };
-    let (all, compared) = (sum(|own| own.bytes), sum(|own| own.verified_bytes));
-    if compared <= 0.0 {
-        return None;
-    }
-    let share = match compared / all {
-        share if share > 0.9995 => "all of them compared".to_owned(),
-        share => format!("{}% of them compared", whole(100.0 * share)),
-    };
-    let wrong: u64 = minutes_of_paths(soak).map(|own| own.wrong).sum();
-    let found = match wrong {
+    let found = |compared: f64, wrong| match wrong {
         0 => format!(
             "none wrong: at most 1 wrong bit in {}, at 95% confidence",
             scientific(compared / BITS_PER_ERROR)
         ),
         wrong => format!("wrong bytes in {wrong} of the copies"),
     };
-    Some(format!("{} bits over links, {share}, {found}", scientific(all)))
+    let kinds: [(&str, fn(&SoakPath) -> bool); 3] = [
+        ("to GPUs over links", |path| path.flow().within().is_none() && path.to.gpu().is_some()),
+        ("to the host", |path| path.to.gpu().is_none()),
+        ("within GPUs", |path| path.flow().within().is_some()),
+    ];
+    let said = kinds.into_iter().filter_map(|(name, is_of)| {
+        let (all, compared, wrong) = sums(is_of);
+        let found = found(compared, wrong);
+        (compared > 0.0).then(|| {
+            format!("{} bits {name}, {} compared, {found}", scientific(all), share(all, compared))
+        })
+    });
+    said.collect()
 }
 
 /// Returns a number such as `2.1·10^15`.
@@ -173,7 +184,8 @@ pub(super) fn summary(soak: &Soak) -> Vec<String> {
     let mut kinds = soak.events.iter().map(|event| event.kind);
     let has_errors = kinds.any(|kind| matches!(kind, NvlinkErrors | PcieErrors | Replays));
     let no_error = (!has_errors && soak.bytes() > 0).then(|| "No link counted an error".to_owned());
-    let all = [compared(soak), no_error, corrected(soak), xids(soak), power(soak), thermal(soak)];
+    sentences.extend(compared(soak));
+    let all = [no_error, corrected(soak), xids(soak), power(soak), thermal(soak)];
     sentences.extend(all.into_iter().flatten());
     sentences
 }
@@ -403,17 +415,27 @@ mod tests {
     #[test]
     fn bits_that_were_compared_bound_the_errors() {
         let all = soak(125_000_000_000_000, 0, [690.0, 688.0]);
-        let said = compared(&all).unwrap();
         assert_eq!(
-            said,
-            "1.0·10^15 bits over links, all of them compared, none wrong: at most 1 wrong bit in 3.3·10^14, at 95% confidence"
+            compared(&all),
+            [
+                "1.0·10^15 bits to GPUs over links, all compared, none wrong: at most 1 wrong bit in 3.3·10^14, at 95% confidence"
+            ]
         );
-        let some = compared(&soak(12_500_000_000_000, 3, [690.0; 2])).unwrap();
+        let some = compared(&soak(12_500_000_000_000, 3, [690.0; 2]));
         assert_eq!(
             some,
-            "1.0·10^15 bits over links, 10% of them compared, wrong bytes in 3 of the copies"
+            ["1.0·10^15 bits to GPUs over links, 10% compared, wrong bytes in 3 of the copies"]
         );
-        assert_eq!(compared(&soak(0, 0, [690.0; 2])), None);
+        let nearly = compared(&soak(124_900_000_000_000, 0, [690.0; 2]));
+        assert!(nearly[0].contains("99.9% compared"), "{nearly:?}");
+        assert!(compared(&soak(0, 0, [690.0; 2])).is_empty());
+        // Those within a GPU say nothing of links.
+        let mut within = soak(12_500_000, 1, [690.0; 2]);
+        within.paths[0].to = within.paths[0].from;
+        assert_eq!(
+            compared(&within),
+            ["1.0·10^15 bits within GPUs, less than 1% compared, wrong bytes in 1 of the copies"]
+        );
     }
 
     #[test]

@@ -139,7 +139,6 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
         || report.topology.pairs.iter().filter(|route| route.pair.source != route.pair.destination);
     let text = |capacity: Option<GbPerSecond>| capacity.map(|capacity| rate(capacity.0));
     let Some(first) = routes().next() else { return };
-    page.blank();
     let known = text(first.theoretical_gbps);
     if routes().all(|route| text(route.theoretical_gbps) == known) {
         let from = &first.theoretical_source;
@@ -151,6 +150,7 @@ pub(super) fn theoretical(page: &mut Page, report: &Report, gpus: &[u32]) {
         };
         return page.note(Paint::Plain, &sentence);
     }
+    page.blank();
     page.heading("Theoretical, source (row) → destination (column), GB/s");
     let highlights = Highlights::of(&report.findings);
     let fastest = routes().filter_map(|route| Some(route.theoretical_gbps?.0)).fold(0.0, f64::max);

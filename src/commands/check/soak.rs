@@ -155,6 +155,9 @@ impl Soaking<'_> {
             self.failures.get(&round.id).is_none_or(|failures| *failures < MOST_FAILURES)
         };
         let usable: Vec<&Round> = self.rounds.iter().filter(usable).collect();
+        if usable.is_empty() {
+            return std::mem::take(&mut self.last);
+        }
         if self.hours.fail_fast {
             // A fault ends the soak before the next round.
             let next = usable.get(self.next % usable.len().max(1));

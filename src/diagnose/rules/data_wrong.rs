@@ -21,7 +21,7 @@
 //! - one-way copies of a pair, by copy engine and by kernel (most PCIe pairs at once are `peer-access-broken`);
 //! - copies within a GPU, and copies with the host;
 //! - several flows at once (`measurements.load`) that arrive alone; `beside` are those that arrived;
-//! - each burst of hours under load (`measurements.soak`);
+//! - the copies of hours under load (`measurements.soak`);
 //! - memory that one process handed to another (`measurements.sharing`).
 //!
 //! # Sources

@@ -58,7 +58,10 @@ fn wrong_at(cells: &[&MemoryReach]) -> Option<String> {
         }
     }
     let named = ranges.values().map(|range| {
-        let at = format!("{} to {} GiB", gib(range.from_bytes), gib(range.to_bytes));
+        let at = match Bytes(range.to_bytes.0.saturating_sub(range.from_bytes.0)) {
+            few if few.0 < GIB => format!("{few} from {} GiB on", gib(range.from_bytes)),
+            _ => format!("{} to {} GiB", gib(range.from_bytes), gib(range.to_bytes)),
+        };
         match (range.fate, range.instead_bytes) {
             (Fate::Lost, _) => format!("bytes of {at} are lost"),
             (Fate::Elsewhere, Some(instead)) => format!("{at} lead to {} GiB", gib(instead)),
@@ -85,7 +88,12 @@ fn gib(Bytes(bytes): Bytes) -> String {
 /// Returns a finding on pairs that are alike.
 fn finding(evidence: &Evidence<'_>, at: &str, pairs: &[Pair]) -> Finding {
     let owners = words::unique(pairs.iter().map(|pair| pair.destination));
+    let tried =
+        evidence.measured().addresses.iter().filter(|cell| owners == [cell.pair.destination]);
     let who = match pairs {
+        [pair] if words::unique(tried.map(|cell| cell.pair.source)).len() == 1 => {
+            format!("GPU {}, the only one that tried, does", pair.source)
+        }
         [pair] => format!("GPU {} does", pair.source),
         _ => "Other GPUs do".to_owned(),
     };

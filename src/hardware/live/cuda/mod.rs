@@ -294,8 +294,14 @@ impl Driver for CudaDriver {
 
     fn heat(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
         let handle = self.stream(stream)?;
-        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.with_kernels(stream.device, |kernels, _| kernels.heat(self.table, handle, nanoseconds))
+        // Short ones, for GPUs with a display: their drivers end kernels of seconds.
+        let (mut left, most) = (duration.as_nanos(), 200_000_000);
+        while left > 0 {
+            let now = u64::try_from(left.min(most)).unwrap_or(0);
+            self.with_kernels(stream.device, |kernels, _| kernels.heat(self.table, handle, now))?;
+            left -= u128::from(now);
+        }
+        Ok(())
     }
 
     fn spin(&self, stream: Stream, duration: Duration) -> Result<(), HardwareError> {
