@@ -69,6 +69,9 @@ const BITS_PER_ERROR: f64 = 3.0;
 /// Share of its power limit that a GPU should draw under this load. Chosen: H100 and H200 draw 97%.
 const ENOUGH_POWER: f64 = 0.6;
 
+/// A kind of path.
+type Kind = (&'static str, fn(&SoakPath) -> bool);
+
 /// Returns sentences about the bits that were compared: over links to GPUs, of which all are where that costs little, and what
 /// follows if all were right; then those of which few are.
 fn compared(soak: &Soak) -> Vec<String> {
@@ -93,7 +96,7 @@ fn compared(soak: &Soak) -> Vec<String> {
         ),
         wrong => format!("wrong bytes in {wrong} of the copies"),
     };
-    let kinds: [(&str, fn(&SoakPath) -> bool); 3] = [
+    let kinds: [Kind; 3] = [
         ("to GPUs over links", |path| path.flow().within().is_none() && path.to.gpu().is_some()),
         ("to the host", |path| path.to.gpu().is_none()),
         ("within GPUs", |path| path.flow().within().is_some()),

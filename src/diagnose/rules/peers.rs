@@ -8,6 +8,7 @@ use super::prelude::*;
 use super::unread_traffic;
 use crate::changes::gpus_of;
 use explain::{Figure, Part as Changed};
+use model::placement::Side;
 
 /// The figures that one rule judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,8 +293,10 @@ fn cells<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<&'a PeerBandwidth
         Figures::Direct => Path::Direct,
         Figures::Staged => Path::Staged,
         Figures::BothWays => {
+            // Those that the destination issues depend on it one way already.
             let both = |cell: &&PeerBandwidth| {
                 cell.setup.direction == Direction::BothWays
+                    && cell.setup.issuer == Side::Source
                     && cell.setup.placement == Placement::REFERENCE
                     && bandwidth::is_sound(evidence, cell)
             };

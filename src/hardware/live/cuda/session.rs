@@ -214,8 +214,8 @@ impl CudaDriver {
         const UNTIMED: u32 = 2;
         self.enter(device)?;
         let mut event = std::ptr::null_mut();
-        // SAFETY: writes one event handle.
         let flags = if timed { 0 } else { UNTIMED };
+        // SAFETY: writes one event handle.
         let result = unsafe { (self.table.event_create)(&raw mut event, flags) };
         let event = self.table.made("cuEventCreate", result, event)?;
         let mut events = self.events.borrow_mut();
