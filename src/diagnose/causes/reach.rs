@@ -24,6 +24,8 @@ pub(super) enum Reach {
     PcieLinkStaged,
     /// Findings on the very same link: the state it reached means more than the errors it counted.
     SameSubject,
+    /// Findings on the links of the cause's GPUs, if both are about their own links.
+    OwnLink,
     /// Copies over PCIe between GPUs whose NVLinks the cause is about.
     PcieInstead,
     /// Figures that the same change of the machine explains.
@@ -58,6 +60,8 @@ pub(super) enum Reach {
     AllLinksDown,
     /// Tests skipped because the cause's GPUs cannot be used.
     LostGpu,
+    /// Tests skipped because work within the cause's GPU failed: all others of this GPU, and loops that wait for it.
+    WithinGpu,
     /// Copies through the host's memory, whatever the finding on them.
     ByTheHost,
     /// Copies of the cause's GPUs with memory of another NUMA node, if all its pairs copy over PCIe between two nodes.
@@ -88,6 +92,10 @@ impl Reach {
         match self {
             Self::SameSubject => cause.subject == effect.subject,
             Self::SameCause => !cause.scope.causes.is_disjoint(&effect.scope.causes),
+            Self::OwnLink => {
+                let own = cause.scope.own_links && effect.scope.own_links;
+                own && Self::SameGpus.explains_whole(cause, effect, evidence)
+            }
             Self::EveryPair => {
                 let pairs = &effect.scope.pairs;
                 !pairs.is_empty() && pairs.iter().all(|pair| cause.scope.pairs.contains(pair))
@@ -134,6 +142,9 @@ impl Reach {
             Self::PageLocked => only_page_locked_is_untested(evidence),
             Self::LostGpu => nothing_else_is_untested(&cause.scope.gpus, evidence),
             // A finding on pairs explains by its pairs.
+            Self::WithinGpu => {
+                cause.scope.pairs.is_empty() && only_these_are_untested(&cause.scope.gpus, evidence)
+            }
             Self::SuspectedSetting => {
                 let settings = [
                     (iommu_translating::RULE.id, Cause::Iommu),
@@ -217,6 +228,17 @@ fn nothing_else_is_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
         && measurements.driver.failure.is_none()
         && untested(measurements).all(|cell| gpus.iter().any(|gpu| cell.uses(*gpu)))
         && coverage::unusable(measurements).all(|(gpu, _)| gpus.contains(&gpu))
+}
+
+/// Returns true if everything that was not tested is of these GPUs, or waits for them, and all others could be used.
+fn only_these_are_untested(gpus: &[u32], evidence: &Evidence<'_>) -> bool {
+    let measurements = evidence.measured();
+    let of_these = |cell: &Cell<'_>| gpus.iter().any(|gpu| cell.uses(*gpu));
+    let waits = measurements.launch_loop.iter().filter(|cell| !cell.cell().tested());
+    let waits =
+        waits.filter(|cell| gpus.contains(&cell.synchronized) && !gpus.contains(&cell.gpu)).count();
+    let other = untested(measurements).filter(|cell| !of_these(cell)).count();
+    all_can_be_used(measurements) && !gpus.is_empty() && other == waits
 }
 
 fn untested(measurements: &Measurements) -> impl Iterator<Item = Cell<'_>> {

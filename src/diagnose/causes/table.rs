@@ -50,12 +50,14 @@ causes! {
     pcie_narrow {
         PcieLink: [LOW];
         PcieLinkStaged: staged_slow;
+        OwnLink: pcie_errors_rose;
         SameSubject: pcie_errors_rose;
         SameGpus: [HOST];
     }
     pcie_link_changed {
         PcieLink: [PEER] unstable_measurement both_ways_low;
         PcieLinkStaged: staged_slow;
+        OwnLink: pcie_errors_rose;
         SameSubject: [LOAD] pcie_errors_rose;
         SameGpus: [HOST];
     }
@@ -134,10 +136,12 @@ causes! {
     peer_copy_hung {
         SuspectedSetting: iommu_translating acs_redirect;
         LeftAlone: [UNTESTED] acs_redirect;
+        WithinGpu: not_tested;
     }
     // A pattern that contains all flows of a failed one, and more, is not run.
     copy_failed {
         SuspectedSetting: iommu_translating acs_redirect;
+        WithinGpu: not_tested;
         LostWithTheHost: not_tested;
         EitherDirection: [UNTESTED] acs_redirect;
     }
