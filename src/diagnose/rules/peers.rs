@@ -293,10 +293,14 @@ fn cells<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<&'a PeerBandwidth
         Figures::Direct => Path::Direct,
         Figures::Staged => Path::Staged,
         Figures::BothWays => {
-            // Those that the destination issues depend on it one way already.
+            // What the destination issues depends on it one way already, if that is known.
+            let alone = |cell: &PeerBandwidth| {
+                let setup = cell.setup.with_direction(Direction::OneWay);
+                evidence.peer().iter().any(|one| (one.pair, one.setup) == (cell.pair, setup))
+            };
             let both = |cell: &&PeerBandwidth| {
                 cell.setup.direction == Direction::BothWays
-                    && cell.setup.issuer == Side::Source
+                    && (cell.setup.issuer == Side::Source || !alone(cell))
                     && cell.setup.placement == Placement::REFERENCE
                     && bandwidth::is_sound(evidence, cell)
             };
