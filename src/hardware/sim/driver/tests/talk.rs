@@ -58,7 +58,7 @@ fn both_sides_hear_everything_at_the_times_of_hardware() {
     for side in &heard {
         assert!(side.has_ended() && side.unseen().is_none());
         near(side.ns(Phase::Push).unwrap() / 300.0, 2800.0, 1.0);
-        for (gbps, known) in side.gbps().into_iter().zip([150.0, 120.0, 105.0]) {
+        for (gbps, known) in side.gbps().into_iter().zip([313.0, 141.0, 133.5]) {
             near(gbps.unwrap(), known, 1.0);
         }
         assert_eq!(side.atomics_lost(), Some(0));
