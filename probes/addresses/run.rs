@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::bench::Bench;
-use crate::bench::open_gpus::spare;
+use crate::bench::open_gpus::for_others;
 use crate::figures::without_figures;
-use hardware::{Buffer, Driver, ErrorKind, HardwareError, Sent};
+use hardware::{Buffer, DeviceMemory, Driver, ErrorKind, HardwareError, Sent};
 use model::addresses::{Access, Fate, MemoryReach, WrongRange};
 use model::placement::{Engine, Pair, Path, StreamKind};
 use model::status::Verified;
@@ -132,7 +132,10 @@ impl Bench<'_> {
     fn take(&self, gpu: u32, taken: &mut Vec<Buffer>) -> Result<(Vec<Block>, u64), HardwareError> {
         let device = self.open_gpu(gpu)?.device;
         // Other programs may be there: those of another container, or that draw, are not known.
-        let free = || Ok::<_, HardwareError>(spare(self.driver.memory(device)?, true));
+        let free = || {
+            let DeviceMemory { free, total } = self.driver.memory(device)?;
+            Ok::<_, HardwareError>(free.saturating_sub(for_others(total)))
+        };
         let mut left = free()? / EVERY * EVERY;
         let (mut blocks, mut size) = (Vec::new(), left);
         while left > 0 {

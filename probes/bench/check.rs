@@ -23,6 +23,21 @@ impl Check {
         Self { verified: Verified::Inconclusive, detail: Some(why.into()) }
     }
 
+    /// Returns the check where no kernel can check.
+    pub(crate) fn without_kernels() -> Self {
+        Self::inconclusive("not checked, since the GPU kernels could not be loaded")
+    }
+
+    /// Returns the worst of these: bytes known to be wrong come first.
+    pub(crate) fn worst(checks: impl IntoIterator<Item = Self>) -> Self {
+        let rank = |check: &Self| match check.verified {
+            Verified::Ok => 2,
+            verified if verified.is_wrong() => 0,
+            _ => 1,
+        };
+        checks.into_iter().min_by_key(rank).unwrap_or(Self::OK)
+    }
+
     /// Converts the counts of the check kernel to a verdict and a description.
     pub fn of(counted: &PatternCheck) -> Self {
         let Some(first) = counted.first_wrong else {

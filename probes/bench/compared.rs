@@ -12,6 +12,8 @@ use super::rows::Timing;
 use super::transfer::Transfer;
 use hardware::{Comparison, HardwareError, MOST_TALLIES, PatternCheck, Sent, SteadyCopies};
 
+/// Places at the destination for each flow, so that one is compared while the other is written.
+pub(crate) const PLACES: u64 = 2;
 /// Most that comparing may slow copies, per cent.
 pub(crate) const MOST_SLOWED_PERCENT: f64 = 2.0;
 /// Length of the rows that show it.
@@ -55,9 +57,9 @@ impl Bench<'_> {
                 }
                 poisoned = self.driver.compared(compared.stream, tally)?.poisoned;
             }
-            if poisoned == 2 * (transfer.bytes / 8) {
-                transfer.comparison = Some(compared);
-            }
+            let words = PLACES * (transfer.bytes / 8);
+            transfer.poisoned = Some(PatternCheck { words, poisoned, ..PatternCheck::NONE });
+            transfer.comparison = (poisoned == words).then_some(compared);
         }
         Ok(())
     }

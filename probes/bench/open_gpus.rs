@@ -13,9 +13,6 @@ const MEMORY_MARGIN: u64 = 64 * MIB;
 const SHARED_MARGIN: u64 = 2048 * MIB;
 /// The share, as a divisor: 5%.
 const SHARED_PART: u64 = 20;
-/// The same on a GPU of which nearly all is taken for a moment: the driver needs some. Chosen: 2%.
-const SPARE_MARGIN: u64 = 512 * MIB;
-const SPARE_PART: u64 = 50;
 /// Least memory for all buffers of a device together, bytes. With less, nothing is measured on it.
 const LEAST_BUDGET: u64 = 64 * MIB;
 /// Memory used beside the two large buffers, bytes, rounded up: small allocations take whole pages of 2 MiB.
@@ -64,10 +61,7 @@ pub(crate) fn buffer(
 ) -> Result<u64, HardwareError> {
     let DeviceMemory { free, total } = memory;
     let (margin, for_whom) = match wanted.shared {
-        true => (
-            SHARED_MARGIN.max(total / SHARED_PART),
-            ", of which most stays free for the processes that hold it",
-        ),
+        true => (for_others(total), ", of which most stays free for the processes that hold it"),
         false => (MEMORY_MARGIN, ""),
     };
     let budget = limit.0.min(free.saturating_sub(margin));
@@ -84,13 +78,9 @@ pub(crate) fn buffer(
     Ok((budget - SMALL_BUFFERS) / 2 / (2 * MIB) * (2 * MIB))
 }
 
-/// Returns the bytes of a device's free memory that may be taken for a moment.
-pub(crate) fn spare(DeviceMemory { free, total }: DeviceMemory, shared: bool) -> u64 {
-    free.saturating_sub(if shared {
-        SHARED_MARGIN.max(total / SHARED_PART)
-    } else {
-        SPARE_MARGIN.max(total / SPARE_PART)
-    })
+/// Returns the memory that stays free for other programs.
+pub(crate) fn for_others(total: u64) -> u64 {
+    SHARED_MARGIN.max(total / SHARED_PART)
 }
 
 /// Records the reason why the kernels could not be loaded: once if that concerns all devices, else for each.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::check::Check;
 use crate::peers::plan::FIXED_COST_COPIES;
-use model::measurement::Verified;
 use model::placement::StreamKind;
 
 /// A span of time, nanoseconds on the worker's clock. The opening of a device's gate brings the device's times onto
@@ -62,13 +61,8 @@ impl Row {
 
     /// Returns the worst check of these: bytes known to be wrong come first.
     pub(crate) fn worst_check<'r>(rows: impl IntoIterator<Item = &'r Self>) -> Check {
-        let unchecked = "not checked, since the GPU kernels could not be loaded";
-        let checks = rows.into_iter().map(|row| row.check.clone());
-        let checks: Vec<_> =
-            checks.map(|check| check.unwrap_or_else(|| Check::inconclusive(unchecked))).collect();
-        let wrong = checks.iter().find(|check| check.verified.is_wrong());
-        let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
-        wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
+        let check = |row: &Self| row.check.clone().unwrap_or_else(Check::without_kernels);
+        Check::worst(rows.into_iter().map(check))
     }
 
     /// Returns the nanoseconds per small copy of each row of them.

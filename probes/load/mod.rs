@@ -5,6 +5,7 @@ pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod window;
 
+use crate::bench::compared::PLACES;
 use crate::probe::prelude::*;
 use model::load::Pattern;
 use model::placement::Engine;
@@ -25,9 +26,9 @@ pub struct Load {
     pub compared_ms: u32,
 }
 
-/// Returns the places for copies of a flow at its destination: two, if each is compared while the next is written.
+/// Returns the places for copies of a flow at its destination: more than one, if each is compared while the next is written.
 const fn places(compared_ms: u32) -> u64 {
-    if compared_ms > 0 { 2 } else { 1 }
+    if compared_ms > 0 { PLACES } else { 1 }
 }
 
 impl Probe for Load {

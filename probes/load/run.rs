@@ -22,10 +22,9 @@ use crate::figures::{count, no_samples, without_figures};
 use crate::load::plan::{AREA_STEP, TRIAL_COPIES};
 use crate::load::window::{Engine, FlowTimes, Sample, in_turn, while_all_run};
 use crate::statistics::{median, spread_percent};
-use hardware::{ErrorKind, HardwareError};
+use hardware::{ErrorKind, HardwareError, PatternCheck};
 use model::flow::{Endpoint, Flow};
 use model::load::{LoadFlow, LoadPattern, Pattern};
-use model::measurement::Verified;
 use model::placement::{Engine as Mover, Pair, Path};
 use model::units::{Bytes, GbPerSecond};
 
@@ -98,11 +97,9 @@ impl Bench<'_> {
             let counted = self.compared_check(transfer, bytes)?;
             let gbps = timed.spans.first().map(|span| GbPerSecond::of(bytes, span.length_ns()));
             load.compared.push(counted.and(gbps).map(|gbps| (bytes, gbps.0)));
-            if let (Some(counted), Some(Some(check))) = (counted, load.checks.get_mut(at))
-                && !check.verified.is_wrong()
-                && counted.wrong > 0
-            {
-                *check = Check::of(&counted);
+            if let Some(Some(check)) = load.checks.get_mut(at) {
+                let every = transfer.judged(&counted.unwrap_or(PatternCheck::NONE));
+                *check = Check::worst([check.clone(), every]);
             }
         }
         Ok(())
@@ -281,8 +278,11 @@ pub(crate) fn cell(round: &Round, pattern: Pattern, outcome: &Outcome) -> LoadPa
     }
     let totals: Vec<f64> = load.samples.iter().map(|sample: &Sample| sample.gbps).collect();
     let medians: Vec<f64> = rates.iter().filter_map(|rates| median(rates)).collect();
-    let checks: Vec<Check> =
-        load.checks.iter().map(|check| check.clone().unwrap_or_else(unchecked)).collect();
+    let checks: Vec<Check> = load
+        .checks
+        .iter()
+        .map(|check| check.clone().unwrap_or_else(Check::without_kernels))
+        .collect();
     let compared = |at: usize| load.compared.get(at).copied().flatten();
     let flow = |(at, (flow, rate)): (usize, (&Flow, &f64))| {
         let check = checks.get(at);
@@ -307,21 +307,14 @@ pub(crate) fn cell(round: &Round, pattern: Pattern, outcome: &Outcome) -> LoadPa
     }
 }
 
-fn unchecked() -> Check {
-    Check::inconclusive("not checked, since the GPU kernels could not be loaded")
-}
-
-/// Returns the worst check of all flows: bytes known to be wrong come first.
+/// Returns the worst check of all flows.
 fn worst(flows: &[Flow], checks: &[Check]) -> Check {
     let of = |(flow, check): (&Flow, &Check)| {
         let detail =
             check.detail.as_ref().map(|detail| format!("{} → {}: {detail}", flow.from, flow.to));
         Check { verified: check.verified, detail }
     };
-    let checks: Vec<Check> = flows.iter().zip(checks).map(of).collect();
-    let wrong = checks.iter().find(|check| check.verified.is_wrong());
-    let unsure = || checks.iter().find(|check| check.verified != Verified::Ok);
-    wrong.or_else(unsure).cloned().unwrap_or(Check::OK)
+    Check::worst(flows.iter().zip(checks).map(of))
 }
 
 /// Returns the bytes that each flow of a round has copied; none if the round has not ended well.

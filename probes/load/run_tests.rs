@@ -1,4 +1,5 @@
 use crate::Action;
+use model::measurement::Verified;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

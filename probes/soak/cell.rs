@@ -125,6 +125,9 @@ pub struct MinuteOfGpu {
     pub power_w: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<f64>,
+    /// Energy, joules. Left out if not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<u64>,
     /// Nanoseconds in which a reason held the clocks back, by NVML's names. Left out if none did, or the driver does not count.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held_ns: BTreeMap<String, u64>,
@@ -224,6 +227,8 @@ pub enum EventKind {
     Crashed,
     /// A round was not run, or something outside ended its worker.
     NotRun,
+    /// Bytes could not be compared: the check did not see what it had written itself.
+    NotCompared,
     /// The PCIe link of a GPU changed its state.
     LinkChanged,
     /// The PCIe link of a GPU sent packets again.
@@ -258,6 +263,7 @@ impl EventKind {
             | Self::NvlinkErrors
             | Self::MemoryErrors => true,
             Self::NotRun
+            | Self::NotCompared
             | Self::Crashed
             | Self::Xid
             | Self::Replays

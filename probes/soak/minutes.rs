@@ -162,6 +162,11 @@ impl Minutes {
                     rates.wrong += figures.wrong;
                     rates.slowed = figures.slowed_percent.map(hundredths);
                     copied.push((*flow, figures.copied));
+                    if let Some(why) = &figures.unsure {
+                        let what = format!("{}: {why}", self.paths[*path].name());
+                        let path = u32::try_from(*path).ok();
+                        self.happened(EventKind::NotCompared, None, path, what);
+                    }
                     if figures.wrong > 0 {
                         let detail = figures.detail.as_deref().unwrap_or("bytes are wrong");
                         let what = format!("{}: {detail}", self.paths[*path].name());
@@ -340,6 +345,7 @@ impl Minutes {
             Readings {
                 replays: last(own.replays),
                 memory_errors: last(own.memory_errors),
+                energy: last(own.energy),
                 held: own.held.map(last),
                 ..Readings::default()
             },
@@ -351,6 +357,7 @@ impl Minutes {
             memory_temperature_c: own.memory_temperature.mean(),
             power_w: own.power.mean().map(|milliwatts| tenths(milliwatts / 1e3)),
             power_limit_w: own.power_limit.map(|milliwatts| f64::from(milliwatts) / 1e3),
+            energy_j: added(own.energy).map(|millijoules| millijoules / 1000),
             held_ns: own.held_ns(),
             sm_clock_mhz: own.sm_clock.mean(),
             memory_clock_mhz: own.memory_clock.mean(),

@@ -31,6 +31,7 @@ fn round() -> Round {
 fn soak(gbps: [f64; 2], wrong: u64) -> Outcome {
     let flow = |wrong| SoakFlow {
         slowed_percent: None,
+        unsure: None,
         gbps: gbps.to_vec(),
         copied: 1000,
         compared: 100,
@@ -60,6 +61,18 @@ fn a_minute_has_the_rates_of_its_rounds() {
     assert_eq!((first.lowest_gbps, first.bytes, first.verified_bytes), (20.0, 3000, 300));
     assert_eq!(first.gbps, 227.5, "the median of 20, 40, 65 and three times 390");
     assert!(!minutes.is_over() && minutes.close(Counted::default()).paths.is_empty());
+}
+
+#[test]
+fn bytes_that_cannot_be_compared_are_an_event_and_no_fault() {
+    let mut minutes = begun();
+    let Outcome::Soak { mut soak } = soak([390.0; 2], 0) else { unreachable!() };
+    soak.flows[1].unsure = Some("the check itself does not work on GPU 0".into());
+    minutes.ended(&round(), &Outcome::Soak { soak });
+    let events = minutes.take_events();
+    assert_eq!((events.len(), minutes.has_fault()), (1, false));
+    assert_eq!((events[0].kind, events[0].path), (EventKind::NotCompared, Some(1)));
+    assert_eq!(events[0].what, "GPU 1 → GPU 0 in ring: the check itself does not work on GPU 0");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::bench::compared::PLACES;
 use crate::load::patterns::for_hours;
 use crate::load::plan::bytes;
-use crate::soak::run::PLACES;
 use crate::{DEADLINE_BASE, Request, Round, Task};
 use model::flow::{Flow, Setup};
 use model::load::Pattern;

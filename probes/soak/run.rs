@@ -10,16 +10,13 @@ use crate::Outcome;
 use crate::Round;
 use crate::bench::Bench;
 use crate::bench::check::Check;
-use crate::bench::compared::{MOST_SLOWED_PERCENT, TRIAL, copies_for};
+use crate::bench::compared::{MOST_SLOWED_PERCENT, PLACES, TRIAL, copies_for};
 use crate::bench::rows::Timing;
 use crate::bench::transfer::Transfer;
 use crate::load::plan::TRIAL_COPIES;
 use hardware::{HardwareError, PatternCheck};
 use model::placement::Engine;
 use model::units::GbPerSecond;
-
-/// Places at the destination for each flow, so that one is compared while the other is written.
-pub(crate) const PLACES: u64 = 2;
 
 /// Figures of a round of a soak.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +37,9 @@ pub struct SoakFlow {
     /// Compared copies whose bytes were wrong, and what was wrong first.
     pub wrong: u64,
     pub detail: Option<String>,
+    /// Why bytes could not be compared.
+    #[serde(default)]
+    pub unsure: Option<String>,
     /// What comparing every copy costs, per cent. Above 2, and without a value, only the last copy of each burst is compared.
     #[serde(default)]
     pub slowed_percent: Option<f64>,
@@ -146,6 +146,7 @@ impl Bench<'_> {
                 flow.wrong += 1;
                 flow.detail = flow.detail.take().or(check.detail);
             } else if check.verified != model::measurement::Verified::Ok {
+                flow.unsure = check.detail;
                 continue;
             }
             flow.compared = flow.compared.saturating_add(transfer.bytes);

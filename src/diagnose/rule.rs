@@ -27,7 +27,7 @@ pub struct Rule {
     pub gap: bool,
     /// Its own file, in [`crate::rules::ALL`]: the `//!` lines at its top are the manual page, which is stored nowhere else.
     pub source: &'static str,
-    /// What it is listed under.
+    /// Heading of its list in docs/rules/README.md.
     pub(crate) topic: &'static str,
     judge: Judge,
 }

@@ -242,12 +242,14 @@ pub struct LinkSample {
     pub programs: Option<Vec<GpuProcess>>,
 }
 
-/// What a GPU draws, and for how long that has held its clocks back.
+/// Power, temperature of the memory, and the time for which the clocks were held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Power {
     /// Power now, and its limit, milliwatts.
     pub milliwatts: Option<u32>,
     pub limit_milliwatts: Option<u32>,
+    /// Energy since the driver's start, millijoules.
+    pub millijoules: Option<u64>,
     /// Temperature of the memory, degrees Celsius.
     pub memory_c: Option<u32>,
     /// Nanoseconds since the driver's start in which each of [`HELD_BY`] held the clocks back.

@@ -48,9 +48,9 @@ pub struct TalkLimits {
     pub arrival: Duration,
     /// Of each other wait.
     pub wait: Duration,
-    /// Of the whole, without channels.
+    /// Limit of the whole talk, without its channels.
     pub total: Duration,
-    /// Of each phase of channels, which takes that long.
+    /// Length of each phase of channels.
     pub channels: Duration,
 }
 

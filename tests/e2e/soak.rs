@@ -164,7 +164,7 @@ const CASES: [Case; 19] = [
         length: "12m",
         must: &[],
         exit: 0,
-        says: &["python3 (process 4711) began to use GPU 4", "no longer uses GPU 4"],
+        says: &["10 min 6 s python3 (process 4711) began to use GPU 4", "no longer uses GPU 4"],
     },
     // Every copy is compared: a line that one of fifty loses, and a bit that flips once in 10^12, three times a second.
     Case {

@@ -164,6 +164,12 @@ fn live(args: &[String]) -> Vec<String> {
 }
 
 fn assert_same(what: &str, mut simulated: Value, mut live: Value) {
+    // The live code enqueues copies that are compared one by one, the simulation all at once.
+    let [ours, theirs] = [&mut simulated, &mut live].map(take_compared);
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    for (one, other) in ours.iter().zip(&theirs) {
+        assert!((one / other - 1.0).abs() < 0.002, "{what}: {one} beside {other} GB/s");
+    }
     for report in [&mut simulated, &mut live] {
         blank(report);
         blank_timed_by_the_host(report);
@@ -223,6 +229,14 @@ fn blank(report: &mut Value) {
     }
 }
 
+/// Takes the rates of copies that are compared.
+fn take_compared(report: &mut Value) -> Vec<f64> {
+    let patterns = report["measurements"]["load"].as_array_mut().into_iter().flatten();
+    let flows = patterns.flat_map(|load| load["flows"].as_array_mut().unwrap());
+    let rates = flows.filter_map(|flow| flow.as_object_mut().unwrap().remove("compared_gbps"));
+    rates.map(|rate| rate.as_f64().unwrap()).collect()
+}
+
 /// Removes the figures of memory that is page-locked or filled for each copy, which the host's own clock times.
 fn blank_timed_by_the_host(report: &mut Value) {
     let copies = report["measurements"]["host"].as_array_mut();
@@ -230,12 +244,6 @@ fn blank_timed_by_the_host(report: &mut Value) {
         let copy = copy.as_object_mut().unwrap();
         for key in ["achieved_gbps", "percent", "expected_percent", "spread_percent", "samples"] {
             copy.remove(key);
-        }
-    }
-    // The live code enqueues copies that are compared one by one, the simulation all at once.
-    for load in report["measurements"]["load"].as_array_mut().into_iter().flatten() {
-        for flow in load["flows"].as_array_mut().into_iter().flatten() {
-            flow.as_object_mut().unwrap().remove("compared_gbps");
         }
     }
     for advice in report["advice"].as_array_mut().into_iter().flatten() {

@@ -15,6 +15,7 @@ pub(crate) struct Readings {
     pub power: Sum,
     pub power_limit: Option<u32>,
     pub memory_temperature: Sum,
+    pub energy: Option<[u64; 2]>,
     pub held: [Option<[u64; 2]>; 4],
     pub throttle_reasons: Vec<String>,
     pub link: Option<[u8; 2]>,
@@ -26,11 +27,12 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Takes what the GPU draws.
+    /// Takes power, energy and what depends on them.
     pub(crate) fn draws(&mut self, power: &Power) {
         self.power.add(power.milliwatts);
         self.power_limit = power.limit_milliwatts.or(self.power_limit);
         self.memory_temperature.add(power.memory_c);
+        count(&mut self.energy, power.millijoules);
         for (held, now) in self.held.iter_mut().zip(power.held_ns) {
             count(held, now);
         }

@@ -10,7 +10,8 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let soak = evidence.measured().soak.as_deref()?;
     let asked = over_time::after(soak.requested_seconds);
     let ran = over_time::after(soak.seconds);
-    let last = soak.events.iter().rfind(|event| event.kind == EventKind::NotRun);
+    let of_kind = |kind| soak.events.iter().rfind(|event| event.kind == kind);
+    let (last, unsure) = (of_kind(EventKind::NotRun), of_kind(EventKind::NotCompared));
     let why = words::after("; ", last.map(|event| event.what.as_str()));
     let left_out = left_out(soak);
     let crash = crash(soak);
@@ -38,6 +39,9 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             vec![Step::Xid],
         ),
+        _ if unsure.is_some() => {
+            (format!("Bytes could not be compared under load; {}", unsure?.what), vec![Step::Xid])
+        }
         _ => (
             format!(
                 "Copies crashed their process once under load; they worked when tried again: {}",
@@ -129,6 +133,11 @@ mod tests {
         });
         let found = only(&all, "not-tested", Severity::Warning);
         assert!(found.message.contains("GPU 0 → GPU 1 in ring"), "{}", found.message);
+        let all = after(|soak| {
+            soak.events.push(SoakEvent { kind: EventKind::NotCompared, ..not_run(1200.0) });
+        });
+        assert_eq!(exit(&all, Some(&Measurements::default())), 3);
+        only(&all, "not-tested", Severity::Warning);
         // A round that was killed and ran again a minute later is no gap.
         assert_eq!(after(|soak| soak.events.push(not_run(1200.0))), []);
         // Ended by a signal, or at a fault that it does not name.

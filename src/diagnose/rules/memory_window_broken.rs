@@ -52,7 +52,7 @@ fn wrong_at(cells: &[&MemoryReach]) -> Option<String> {
     let mut ranges = BTreeMap::new();
     for range in wrong().flat_map(|cell| &cell.ranges) {
         let known = ranges.entry((range.from_bytes, range.to_bytes)).or_insert(range);
-        // It tells most.
+        // An address that is reached instead says most about the cause.
         if range.fate == Fate::Elsewhere {
             *known = range;
         }

@@ -8,7 +8,6 @@ use super::prelude::*;
 use super::unread_traffic;
 use crate::changes::gpus_of;
 use explain::{Figure, Part as Changed};
-use model::placement::Side;
 
 /// The figures that one rule judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,16 +247,18 @@ fn rest<'a>(
     let known = found.iter().flat_map(|one| one.group.pairs.iter().copied());
     let known: BTreeSet<Pair> =
         (known.chain(of_pairs.iter().map(|(_, slow)| slow.cell.pair))).collect();
-    // The finding on copies one way covers a pair that is slow one way too.
-    let is_covered = |pair: Pair| {
-        let one_way = evidence.reference_of(Path::Direct, pair);
-        let is_slow = one_way.and_then(|cell| links::is_slow(evidence, cell));
-        figures == Figures::BothWays && is_slow == Some(true)
+    // The finding on copies one way covers a pair that is slow one way too, issued by the source or as these.
+    let is_covered = |cell: &PeerBandwidth| {
+        let own = cell.setup.with_direction(Direction::OneWay);
+        let alike = evidence.peer().iter().find(|one| (one.pair, one.setup) == (cell.pair, own));
+        let one_way = evidence.reference_of(Path::Direct, cell.pair).into_iter().chain(alike);
+        let is_slow = |one: &PeerBandwidth| links::is_slow(evidence, one) == Some(true);
+        figures == Figures::BothWays && one_way.into_iter().any(is_slow)
     };
     let low = |cell: &&'a PeerBandwidth| {
         let expected = evidence.expected(cell)?;
         let is_low = expected.is_missed_by(cell)? && !known.contains(&cell.pair);
-        let is_own = is_low && !is_covered(cell.pair);
+        let is_own = is_low && !is_covered(cell);
         Some((None, is_own.then(|| Slow::of(cell, expected.gbps.0))??))
     };
     let of_pairs = of_pairs.into_iter().map(|(number, slow)| (Some(number), slow));
@@ -293,14 +294,8 @@ fn cells<'a>(evidence: &Evidence<'a>, figures: Figures) -> Vec<&'a PeerBandwidth
         Figures::Direct => Path::Direct,
         Figures::Staged => Path::Staged,
         Figures::BothWays => {
-            // What the destination issues depends on it one way already, if that is known.
-            let alone = |cell: &PeerBandwidth| {
-                let setup = cell.setup.with_direction(Direction::OneWay);
-                evidence.peer().iter().any(|one| (one.pair, one.setup) == (cell.pair, setup))
-            };
             let both = |cell: &&PeerBandwidth| {
                 cell.setup.direction == Direction::BothWays
-                    && (cell.setup.issuer == Side::Source || !alone(cell))
                     && cell.setup.placement == Placement::REFERENCE
                     && bandwidth::is_sound(evidence, cell)
             };

@@ -196,6 +196,14 @@ const BROKEN: &[(&str, &str)] = &[
     ("{ slow = { share = 0.5 } }", "{ late-error = { code = 719, calls = 0 } }"),
     (
         "[[faults.contexts]]",
+        "[[faults.windows]]\ngpu = 1\nfrom = \"30GiB\"\nto = \"20GiB\"\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
+        "[[faults.windows]]\ngpu = 1\nby = 1\nfrom = \"2GiB\"\nto = \"4GiB\"\n[[faults.contexts]]",
+    ),
+    (
+        "[[faults.contexts]]",
         "[[faults.drifts]]\ngpu = 2\npercent = 10.0\nover_ms = 5.0\n[[faults.contexts]]",
     ),
     (

@@ -211,11 +211,11 @@ impl Nvml {
         }
     }
 
-    /// Returns what a GPU draws, and for how long that has held its clocks back.
+    /// Returns power and energy, the temperature of the memory, and the time for which the clocks were held back.
     pub(crate) fn power(self, index: u32) -> Power {
-        /// Power now and its limit, temperature of the memory, and the counters of [`hardware::HELD_BY`]. The last three have other
+        /// Power now and its limit, temperature of the memory, energy, and the counters of [`hardware::HELD_BY`]. The last three have other
         /// numbers up to driver 570.
-        const FIELDS: [u32; 10] = [186, 190, 82, 74, 269, 270, 271, 251, 252, 253];
+        const FIELDS: [u32; 11] = [186, 190, 82, 83, 74, 269, 270, 271, 251, 252, 253];
         let fields = FIELDS.map(|id| Field { id, scope: 0 });
         let values = self.device(index).raw(|raw| raw.fields(&fields));
         let value = |at: usize| values.known()?.get(at)?.as_ref().ok().copied();
@@ -224,8 +224,13 @@ impl Nvml {
             milliwatts: small(0),
             limit_milliwatts: small(1),
             memory_c: small(2),
-            held_ns: [0, 1, 2, 3]
-                .map(|at| value(3 + at).or_else(|| value(6 + at).filter(|_| at > 0))),
+            millijoules: value(3),
+            held_ns: [
+                value(4),
+                value(5).or(value(8)),
+                value(6).or(value(9)),
+                value(7).or(value(10)),
+            ],
         }
     }
 }

@@ -41,7 +41,11 @@ impl MachineSpec {
             fault.to.map_or(Ok(()), |gpu| self.gpu_index(gpu, to))?;
         }
         for (place, fault) in faults.windows.iter().enumerate() {
-            let by = || format!("faults.windows[{place}].by");
+            let key = |name| format!("faults.windows[{place}].{name}");
+            ensure!(fault.from < fault.to, key("to"), "a window ends behind its begin");
+            let of_others = fault.by != Some(fault.gpu);
+            ensure!(of_others, key("by"), "a GPU reaches its own memory by no window");
+            let by = || key("by");
             fault.by.map_or(Ok(()), |gpu| self.gpu_index(gpu, by))?;
         }
         for (place, index) in faults.lost_gpus.iter().enumerate() {

@@ -4,6 +4,7 @@
 mod check;
 mod check_faults;
 mod completed;
+mod copy_faults;
 mod faults;
 mod gpu;
 mod host;
@@ -25,10 +26,10 @@ use model::snapshot::{
 };
 use model::units::{Bytes, PciAddress, PcieLink};
 
+pub use copy_faults::{CopyFault, PairFault, PairTalkFault, TalkFault, WindowFault};
 pub use faults::{
-    Collapse, ContextFault, CopyFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate,
-    LinkFault, LinkPart, LinkWay, NvLinkFault, OthersWork, PairFault, PairTalkFault, Shared,
-    TalkFault, WindowFault,
+    Collapse, ContextFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate, LinkFault,
+    LinkPart, LinkWay, NvLinkFault, OthersWork, Shared,
 };
 pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
