@@ -17,7 +17,7 @@ pub(crate) struct Transfer {
     pub(crate) to: Buffer,
     /// Room for another copy at the destination.
     pub(crate) spare: Option<Buffer>,
-    /// The copies as they are compared, if each is.
+    /// How each copy is compared, if it is.
     pub(crate) comparison: Option<Comparison>,
     pub(crate) engine: Engine,
     /// NVML index of the GPU that issues the copies.

@@ -19,10 +19,20 @@ pub(super) fn findings(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     };
     let lost = soak.events.iter().filter(is_lost);
     let rounds = words::grouped(lost.filter_map(|event| Some((arrangement(event)?, event))));
+    // A pair that the check before saw hang or fail does so in each round that has it.
+    let known = |pair: Pair| {
+        let lost = |cell: &&PeerBandwidth| {
+            cell.pair == pair && matches!(cell.ending.status, Status::Hung | Status::Failed)
+        };
+        evidence.peer().iter().any(|cell| lost(&cell))
+    };
     let finding = |((pattern, of), events): ((_, String), Vec<&SoakEvent>)| {
         let first = events.first()?;
-        let own = soak.paths.iter().filter(|path| path.pattern == pattern && path.of == of);
-        let gpus = words::unique(own.flat_map(|path| path.flow().gpus()));
+        let own = || soak.paths.iter().filter(|path| path.pattern == pattern && path.of == of);
+        if own().filter_map(|path| path.flow().pair()).any(known) {
+            return None;
+        }
+        let gpus = words::unique(own().flat_map(|path| path.flow().gpus()));
         let does = match first.kind {
             EventKind::Hung => "hung",
             EventKind::Crashed => "crashed the process that ran them",
@@ -51,7 +61,7 @@ mod tests {
     use crate::rules::copy_failed;
     use crate::testing::prelude::*;
 
-    fn lost(kind: EventKind) -> Vec<Finding> {
+    fn hours_with(kind: EventKind) -> Soak {
         let mut soak = over_time::testing::hour(8, |_, _| 395.0, |_, _, _| ());
         soak.events.push(SoakEvent {
             at_s: 1200.0,
@@ -62,7 +72,27 @@ mod tests {
             xid: None,
             what: "GPU 0 → GPU 1 and 7 more: soak, ring did not end within 45 s".into(),
         });
-        over_time::testing::after(soak)
+        soak
+    }
+
+    fn lost(kind: EventKind) -> Vec<Finding> {
+        over_time::testing::after(hours_with(kind))
+    }
+
+    #[test]
+    fn a_round_with_a_pair_that_hung_before_is_no_second_finding() {
+        let machine = h200_vm(8);
+        let mut measurements = measured(&machine, 0.88);
+        measurements.soak = Some(Box::new(hours_with(EventKind::Hung)));
+        let under_load = |measurements: &Measurements| {
+            let all = crate::testing::prelude::findings(&machine, Some(measurements));
+            all.iter().filter(|finding| finding.message.contains("under load")).count()
+        };
+        assert_eq!(under_load(&measurements), 1);
+        for cell in measurements.peer.iter_mut().filter(|cell| is(cell, 2, 3)) {
+            (cell.ending.status, cell.achieved_gbps) = (Status::Hung, None);
+        }
+        assert_eq!(under_load(&measurements), 0);
     }
 
     #[test]
