@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! An NVIDIA GPU on the PCI bus is not listed by the driver. No program can use it, although everything else may be
-//! healthy.
+//! An NVIDIA GPU on the PCI bus is not listed by the driver. No program can use it.
 //!
 //! # What to do
 //!
@@ -12,23 +11,20 @@
 //! - nouveau has it: blacklist it (`blacklist nouveau` in /etc/modprobe.d), write the initial RAM disk again, reboot.
 //!   No driver: `modprobe nvidia`.
 //!
-//! Then power the machine off and on; check power cables and seat; swap the GPU with another to see if the fault
-//! moves.
+//! Then power the machine off and on; check power cables and seat; swap the GPU: does the fault move?
 //!
 //! # How it is detected
 //!
 //! Display functions of vendor 10de in /sys/bus/pci are compared with NVML's GPUs.
 //!
-//! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes
-//! it, or it is a display card (class 0300) of another model without NVIDIA's driver. Not reported: a GPU kept from
-//! this process (device file not usable, missing in /proc/driver/nvidia/gpus, or `snapshot.host.container`); without
-//! such a sign it is `devices-hidden`. GPUs that NVML counts and cannot identify are `gpu-unreachable`.
+//! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes it,
+//! or it is a display card of another model without NVIDIA's driver. Not reported: a GPU kept from this container. GPUs
+//! that NVML counts and cannot identify are `gpu-unreachable`.
 //!
 //! # Sources
 //!
-//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The /proc interface"
-//! and `NVreg_ExcludedGpus`; NVIDIA Container Toolkit (device files and /proc/driver/nvidia of the container's GPUs
-//! alone); NVIDIA's Xid errors page.
+//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The /proc interface" and
+//! `NVreg_ExcludedGpus`; NVIDIA's Xid errors page.
 
 use super::lost;
 use super::prelude::*;

@@ -21,7 +21,7 @@
 //! # Sources
 //!
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
-//! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of 100+ per second").
+//! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`).
 
 use super::prelude::*;
 use super::{bandwidth, load_reached};
