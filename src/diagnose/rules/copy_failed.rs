@@ -4,9 +4,9 @@
 //!
 //! # What to do
 //!
-//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's list. An error of
-//! memory (ECC, a pending row remapping) needs a reset of the GPU, or its replacement. Check the GPUs alone (`--gpus`):
-//! does the failure repeat? Then reset them or power-cycle the machine.
+//! Look for Xid messages (`dmesg | grep -i xid`) and look them up in NVIDIA's list. An error of memory (ECC, a pending
+//! row remapping) needs a reset of the GPU, or its replacement. Check the GPUs alone (`--gpus`): does the failure
+//! repeat? Then reset them or power-cycle the machine.
 //!
 //! If only several copies at once fail, look at the fabric manager's log too, check subsets of the GPUs, and compare
 //! with `--serial`. Then reseat GPUs, bridges, risers and cables, and check power cables and supplies: bad contacts and
@@ -14,15 +14,15 @@
 //!
 //! # How it is detected
 //!
-//! - A measurement of a pair or within a GPU failed. One that hung is `peer-copy-hung`.
-//! - A measurement with the host, or of page-locking, failed or hung. Refused page-locking is `pinning-refused`.
-//! - Several flows at once (`measurements.load`) failed or hung, or rounds of pairs copied at once broke off at least
-//!   twice and worked one by one. Once is `copy-failed-once`.
-//! - A round of hours under load failed or hung, or two crashed.
+//! - A measurement between two GPUs or within one failed. (Hung: `peer-copy-hung`.)
+//! - A measurement with the host, or of page-locking, failed or hung. (Refused: `pinning-refused`.)
+//! - Several flows at once failed or hung, or rounds of pairs copied at once broke off twice and worked one by one.
+//!   (Once: `copy-failed-once`.)
+//! - A round of hours under load failed or hung, or two crashed by themselves.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `CUresult`; NVIDIA's Xid errors page; nccl issues 557 and 606 (pairs pass, collectives hang).
+//! CUDA driver API, `CUresult`; NVIDIA's Xid errors page; nccl issues 557 and 606.
 
 use super::prelude::*;
 use super::{failed_at_once, failed_in_hours, peer_copy};

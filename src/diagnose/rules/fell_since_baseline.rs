@@ -18,8 +18,8 @@
 //!
 //! # Sources
 //!
-//! Runs without warm-up differ by 5 to 10% (cuda-samples issue 449). H200 in virtual machines (measured): pinned one
-//! way 2.7% between two machines; a launch 3.2 to 8.9 us.
+//! H200 in virtual machines (measured): pinned one way 2.7% between two machines; a launch 3.2 to 8.9 us. Runs without
+//! warm-up differ by 5 to 10% (cuda-samples issue 449).
 
 use super::prelude::*;
 use super::worse::{self, Against};
@@ -32,13 +32,13 @@ rule! {
     "fell-since-baseline", Error, All(judge);
     /// copies between GPUs; five runs on H200 lay within 0.41
     LEAST_FALL: least_fall_percent = kind::PAIR_PERCENT;
-    /// page-locked memory, host and GPU, one way; chosen: five times the 1 between runs on H200
+    /// page-locked memory, one way; chosen: five times the 1 between runs on H200
     LINK: least_fall_link_percent = kind::LINK_PERCENT;
-    /// the same both ways, several GPUs at once, pipelines; chosen: half as much again as the 20 within an hour on H200
+    /// the same both ways, several GPUs at once, pipelines; chosen: 20 was measured within an hour on H200
     MEMORY: least_fall_memory_percent = kind::MEMORY_PERCENT;
     /// pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s
     PROCESSOR: least_fall_processor_percent = kind::PROCESSOR_PERCENT;
-    /// calls and times; chosen above the factor of 3.3 between two healthy machines of H200
+    /// calls and times; chosen above the factor of 3.3 between two healthy H200
     CALLS: least_rise_call_percent = 100.0 * (kind::TIMES - 1.0);
 }
 

@@ -11,10 +11,9 @@
 //!
 //! # How it is detected
 //!
-//! A rate, share or time is not finite, negative, or beyond anything in a machine. Or a copy between GPUs took less
-//! than `least_latency_us`. Or a rate is more than `above_percent` above the payload rate of the narrowest link of its
-//! route, at the most that both ends support; in a virtual machine only the GPUs' limits count for PCIe. Staged and
-//! host copies are not judged if a link other than PCIe leads to the processor.
+//! A rate, share or time is not finite, negative, or beyond anything in a machine. A copy between GPUs took less than
+//! `least_latency_us`. Or a rate is more than `above_percent` above the payload rate of the narrowest link of its
+//! route, at the most that both ends support; in a virtual machine only the GPUs' limits count for PCIe.
 //!
 //! # Sources
 //!
@@ -30,8 +29,7 @@ rule! {
     "figure-impossible", Warning, All(judge), for_gaps;
     /// least time of a small copy; chosen: a fifth of the shortest read by a kernel that is known
     LEAST: least_latency_us = 0.1;
-    /// how far a figure may be above the best rate of its links; chosen: fixed costs that are taken out are uncertain
-    /// by 1 to 2
+    /// how far above its links; chosen: fixed costs that are taken out are uncertain by 1 to 2
     ABOVE: above_percent = 10.0;
 }
 

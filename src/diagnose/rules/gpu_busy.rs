@@ -5,14 +5,14 @@
 //!
 //! # What to do
 //!
-//! End the program or wait for its end, and check again. Use `--gpus` to check only GPUs that share nothing with it.
+//! End the program or wait for its end, and check again. `--gpus` checks only GPUs that share nothing with it.
 //!
 //! # How it is detected
 //!
-//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. What NVML
-//! counts then belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows up
-//! to 0.1), and, if another process has a context, a utilisation from 10%. While several flows are measured, NVLinks
-//! that count 5% or more beyond peerscope's bytes count too.
+//! While peerscope moves nothing (before the first copy, during the driver's start, after the last copy), what NVML
+//! counts belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows up to
+//! 0.1), and, if another process has a context, a utilisation from 10%. While several flows are measured, NVLinks that
+//! count 5% or more beyond peerscope's bytes count too.
 //!
 //! Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge nothing.
 //! Wrong bytes and hangs are still reported.

@@ -11,11 +11,9 @@
 //! # How it is detected
 //!
 //! As `host-bandwidth-low`, on three GPUs or more, none below what every healthy machine reaches: a copy lies below the
-//! better ones of its kind by more than `below_siblings_percent`, as a share of what its link carries.
-//!
-//! Pageable memory: below the middle of all GPUs by more than `pageable_below_siblings_percent`, though pinned memory
-//! is clearly faster. In a virtual machine with one NUMA node it is information: the nodes of its host decide, which no
-//! guest sees.
+//! better ones of its kind by more than `below_siblings_percent`, as a share of what its link carries. Pageable memory:
+//! below the middle by more than `pageable_below_siblings_percent`, though pinned memory is clearly faster; information
+//! in a virtual machine with one NUMA node, as its host's nodes decide.
 //!
 //! # Sources
 //!
@@ -30,12 +28,11 @@ const LEAST_GPUS: usize = 3;
 
 rule! {
     "host-bandwidth-below-siblings", Warning, All(judge);
-    /// how far below GPUs of its model and slot one may be; chosen above the 5 to 10 that repeats spread by
-    /// (cuda-samples issue 449)
+    /// page-locked memory; chosen above the 5 to 10 that repeats spread by (cuda-samples issue 449)
     SIBLINGS: below_siblings_percent = 12.0;
     /// the same if the buffer's NUMA node is not known; chosen: copies across sockets lose up to 38
     UNPLACED: below_unplaced_percent = 40.0;
-    /// for pageable memory; chosen above the 28 between GPUs of one sound server (8 x H200, measured)
+    /// pageable memory; chosen above the 28 between GPUs of one sound server (8 x H200, measured)
     PAGEABLE: pageable_below_siblings_percent = 35.0;
 }
 

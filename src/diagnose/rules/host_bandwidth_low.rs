@@ -11,13 +11,13 @@
 //!
 //! # How it is detected
 //!
-//! A change of the machine slows copies of re-used page-locked memory by copy engine, one GPU at a time
-//! (`measurements.host`), and one lies below what healthy machines reach on the link as it is, by more than the margin
-//! of the class `host` (`[expected.host]` with `--config`). Memory of the GPU's own NUMA node counts; others are
-//! `host-memory-far` or `numa-label-wrong`. With confidential computing no rate is expected.
+//! A change of the machine slows copies of re-used page-locked memory of the GPU's own NUMA node by copy engine, one
+//! GPU at a time (`measurements.host`), and one lies below what healthy machines reach on the link as it is, by more
+//! than the margin of the class `host` (`[expected.host]` with `--config`). With confidential computing no rate is
+//! expected.
 //!
-//! An error on bare metal below `error_below_percent` of others of their kind, if the memory of the same node serves
-//! another GPU at full rate and nothing else was at work; else a warning.
+//! It is an error on bare metal below `error_below_percent` of others of their kind, if the memory of the same node
+//! serves another GPU at full rate and nothing else was at work.
 //!
 //! # Sources
 //!
@@ -31,8 +31,7 @@ use crate::expected_host;
 
 rule! {
     "host-bandwidth-low", Warning, All(judge);
-    /// share of its siblings' rate; chosen: half of the lanes, or one generation, leave 50, and copies across sockets
-    /// lose up to 38
+    /// share of its siblings' rate; chosen: half of the lanes leave 50, and copies across sockets lose up to 38
     HALF: error_below_percent = 60.0;
 }
 

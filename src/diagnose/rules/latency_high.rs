@@ -18,8 +18,7 @@
 //! # Sources
 //!
 //! Direct: 2.2 to 3.4 us (8 x H200, measured), 4 to 6 us by a kernel over PCIe switches (p2pmark). Staged: 14 to 19 us
-//! (H200, measured), 11 to 25 us (published). In a row on H200: 2.3 us for writes, up to 27 us for reads with events in
-//! between (measured).
+//! (H200, measured), 11 to 25 us (published).
 
 use super::prelude::*;
 use super::remedy;
@@ -28,11 +27,11 @@ use model::measurement::Latency;
 
 rule! {
     "latency-high", Error, All(judge);
-    /// most for small copies with peer access; chosen: eight times the 6 that are the most known of healthy machines
+    /// small copies with peer access; chosen: eight times the 6 that are the most known of healthy machines
     DIRECT: direct_us = 50.0;
-    /// most for small copies through the host's memory; chosen: ten times the 25 that are the most known
+    /// small copies through the host's memory; chosen: ten times the 25 that are the most known
     STAGED: staged_us = 250.0;
-    /// most that a copy with peer access costs beside its bytes; chosen: five times the 27 that are the most known
+    /// cost of a copy with peer access beside its bytes; chosen: five times the 27 that are the most known
     FIXED: fixed_us = 150.0;
 }
 

@@ -11,17 +11,16 @@
 //! # How it is detected
 //!
 //! CRC errors, replays and uncorrected errors of NVLinks, and replays of PCIe links, are read once a minute
-//! (`measurements.soak`), and divided by the bits that this run copied over the link in both directions. With `k`
-//! errors in `n` bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and `(sqrt(k + 1) + 1)^2 / n`. More than one error in
-//! 10^12 bits is an error; fewer are a warning.
+//! (`measurements.soak`), and divided by the bits that this run copied over the link both ways. With `k` errors in `n`
+//! bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and `(sqrt(k + 1) + 1)^2 / n`. More than one error in 10^12 bits is
+//! an error; fewer are a warning.
 //!
-//! A PCIe link whose generation or lanes changed between two seconds, and an NVLink that counted a recovery, retrained:
-//! an error. If it first did when the GPU was warm, it is sensitive to temperature.
+//! A link that retrained is an error: a PCIe link whose generation or lanes changed between two seconds, an NVLink that
+//! counted a recovery. If it first did when the GPU was warm, it is sensitive to temperature.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification (bit error rate; Recovery state); NVML, NVLink recovery counters. Bounds: square root
-//! transformation of a Poisson count.
+//! PCI Express Base Specification (bit error rate; Recovery state); NVML, NVLink recovery counters.
 
 use super::nvlink_ends;
 use super::over_time;
@@ -29,7 +28,7 @@ use super::prelude::*;
 
 rule! {
     "link-errors-over-time", Warning, All(judge);
-    /// errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate
+    /// errors in 10^12 bits above which they are an error (PCI Express Base Specification)
     MOST: most_in_a_terabit_count = 1.0;
 }
 

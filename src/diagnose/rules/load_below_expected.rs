@@ -13,8 +13,8 @@
 //!
 //! A change of the machine slows several flows at once (`measurements.load`) and no single flow. It is an error if the
 //! flows through what changed lie more than `below_alone_percent` below the fastest of them alone. Otherwise they reach
-//! less together than the rate of each alone and the links allow, by more than the margin of their class: a warning, or
-//! information if part of the route is within processors, whose rates are unknown.
+//! less together than the rate of each alone and the links allow: a warning, or information if part of the route is
+//! within processors.
 //!
 //! # Sources
 //!

@@ -11,9 +11,9 @@
 //! # How it is detected
 //!
 //! Counters of every GPU (NVML) and above it (AER, sysfs) are read before and after the copies. Uncorrected errors are
-//! an error. Corrected errors and replays count from both values of a pair of parameters on: a warning (harmless),
-//! information (noted), or any if copies over the link are slow (slowing) with every partner, or several at once,
-//! without a narrow link above. Slow copies that nothing else explains make it an error.
+//! an error. Corrected errors and replays count if number and rate both reach a pair of parameters: a warning
+//! (harmless), information (noted), or an error if they alone explain slow copies over the link, with every partner or
+//! several at once (slowing).
 //!
 //! # Sources
 //!
@@ -32,13 +32,13 @@ rule! {
     "pcie-errors-rose", Warning, All(judge);
     /// corrected errors or replays from which it is a warning; chosen
     HARMLESS: harmless_count = 100.0;
-    /// and in each second of measuring: forty times what PCIe allows a Gen5 x16 link, one error in 2 s
+    /// and in each second: forty times what PCIe allows a Gen5 x16 link, one in 2 s
     HARMLESS_RATE: harmless_per_second_count = 20.0;
-    /// from which it is information; chosen: fewer are no rate
+    /// from which it is information; chosen
     NOTED: noted_count = 20.0;
     /// and in each second: ten times what PCIe allows
     NOTED_RATE: noted_per_second_count = 5.0;
-    /// from which slow copies over the link are attributed to them; fewer cost no time that shows
+    /// from which slow copies are attributed to them; chosen
     SLOWING: slowing_count = 8.0;
     /// and in each second: DCGM's limit of 8 replays in a minute
     SLOWING_RATE: slowing_per_second_count = 8.0 / 60.0;

@@ -21,7 +21,7 @@
 //!
 //! # Sources
 //!
-//! PCIe Base Specification, link training; NVML, `nvmlDeviceGetMaxPcieLinkWidth`.
+//! PCIe Base Specification, link training.
 
 use super::prelude::*;
 use super::shared;

@@ -11,10 +11,9 @@
 //!
 //! # How it is detected
 //!
-//! Reference figures that one change of the machine slows, or three or more figures of one pair, lie below the better
-//! pairs connected alike by more than a parameter; `among_equals_percent` applies where six or more copies over NVLink
-//! agree within about 1%. None lies below its floor (`peer-bandwidth-low`), and not one direction alone is slow
-//! (`peer-bandwidth-asymmetric`).
+//! Reference figures that one change of the machine slows, or three figures of one pair, lie below the better pairs
+//! connected alike by more than a parameter. None lies below its floor (`peer-bandwidth-low`), and not one direction
+//! alone is slow (`peer-bandwidth-asymmetric`).
 //!
 //! # Sources
 //!
@@ -26,12 +25,11 @@ use super::{peer_bandwidth_asymmetric, remedy};
 
 rule! {
     "peer-bandwidth-outlier", Warning, All(judge);
-    /// how far a pair may be below comparable pairs; 1 was measured on H200, repeats elsewhere spread by 5 to 10
-    /// (cuda-samples issue 449)
+    /// of a pair; 1 was measured on H200, repeats elsewhere spread by 5 to 10 (cuda-samples issue 449)
     OUTLIER: below_median_percent = 10.0;
-    /// the same for the pairs of a GPU in one direction; chosen: six times the 1 between pairs on H200
+    /// of all pairs of a GPU in one direction; chosen: six times the 1 between pairs on H200
     GPU: gpu_below_median_percent = 6.0;
-    /// the same over NVLink among equals; chosen below one of 18 NVLinks, which is 5.6
+    /// over NVLink, if six or more copies agree within 1%; chosen below one of 18 NVLinks, which is 5.6
     AMONG_EQUALS: among_equals_percent = 4.5;
 }
 

@@ -17,8 +17,7 @@
 //!
 //! # Sources
 //!
-//! getrlimit(2); Linux control groups, `pids.max`. A healthy 4 x H200 with 24 open files: NVML 999 for GPUs, CUDA 304
-//! for contexts.
+//! getrlimit(2); Linux control groups, `pids.max`.
 
 use super::prelude::*;
 

@@ -1,7 +1,7 @@
 //! # What it means
 //!
 //! Copies became slower during hours under load. If the clocks of a GPU fell with them, the cause is cooling; if not, a
-//! link that repeats packets or loses lanes as it warms up, as links do before they fail.
+//! link that repeats packets or loses lanes as it warms up: it will fail.
 //!
 //! # What to do
 //!
@@ -17,7 +17,7 @@
 //! The mean of a flow (`measurements.soak`) in the last five minutes lies below that of five minutes after the first
 //! four, by more than `fallen_percent` and five times the scatter of minutes; or below what the check before the hours
 //! explains. The clocks are the cause if those of a GPU at an end fell by half as much or more. Minutes in which
-//! another program used one of the GPUs do not count, nor flows that share a GPU in one direction within their pattern.
+//! another program used the GPUs do not count.
 //!
 //! # Sources
 //!
