@@ -24,8 +24,8 @@
 //!
 //! # Sources
 //!
-//! H200 (measured): 391 of 396 GB/s per direction; host copies over PCIe 5 51 of 55.5 GB/s, staged copies 24 to 26.5 of
-//! 37. Other shares and all margins are chosen.
+//! H200 (measured): 391 of 396 GB/s per direction; host copies over PCIe 5 51 of 55.5, staged copies 24 to 26.5 of 37.
+//! All margins are chosen.
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

@@ -23,7 +23,7 @@
 //! # Sources
 //!
 //! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib
-//! issue 28; PCI Express Base Specification (end-to-end CRC is optional).
+//! issue 28.
 
 use super::prelude::*;
 use super::wrong_bytes::{self, Wrong};

@@ -9,12 +9,10 @@
 //!
 //! # How it is detected
 //!
-//! `check --baseline OLD.json` and `compare OLD NEW` match GPUs by PCI address. Reported are
-//!
-//! - a GPU that is gone (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, lost peer
-//!   access, a more distant class;
-//! - figures that fell by more than a parameter and half of each spread. The first two parameters give errors, the
-//!   others warnings. Calls and times must also rise by 40 us.
+//! `check --baseline OLD.json` and `compare OLD NEW` match GPUs by PCI address. Reported are a GPU that is gone (unless
+//! `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, lost peer access, a more distant class,
+//! and figures that fell by more than a parameter and half of each spread. The first two parameters give errors, the
+//! others warnings. Calls and times must also rise by 40 us.
 //!
 //! # Sources
 //!

@@ -10,17 +10,14 @@
 //! # How it is detected
 //!
 //! While peerscope moves nothing (before the first copy, during the driver's start, after the last copy), what NVML
-//! counts belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows up to
-//! 0.1), and, if another process has a context, a utilisation from 10%. While several flows are measured, NVLinks that
-//! count 5% or more beyond peerscope's bytes count too.
-//!
-//! Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge nothing.
-//! Wrong bytes and hangs are still reported.
+//! counts belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s, and, if another process has
+//! a context, a utilisation from 10%. So do NVLink bytes 5% or more beyond peerscope's while several flows are
+//! measured. Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge
+//! nothing. Wrong bytes and hangs are still reported.
 //!
 //! # Sources
 //!
-//! NVML, fields 138 and 139 (NVLink data), 197 and 198 (PCIe bytes), `nvmlDeviceGetUtilizationRates`,
-//! `nvmlDeviceGetComputeRunningProcesses`.
+//! NVML, fields 138, 139, 197 and 198, `nvmlDeviceGetUtilizationRates`. An idle H200 shows up to 0.1 GB/s over PCIe.
 
 use super::prelude::*;
 use super::{peers, unread_traffic};

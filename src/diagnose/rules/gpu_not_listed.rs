@@ -23,8 +23,7 @@
 //!
 //! # Sources
 //!
-//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The /proc interface" and
-//! `NVreg_ExcludedGpus`; NVIDIA's Xid errors page.
+//! NVIDIA driver README, "The /proc interface" and `NVreg_ExcludedGpus`; NVIDIA's Xid errors page.
 
 use super::lost;
 use super::prelude::*;

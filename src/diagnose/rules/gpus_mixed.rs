@@ -18,7 +18,7 @@
 //! # Sources
 //!
 //! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`: its numbers differ from nvidia-smi's (CUDA
-//! Programming Guide). NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA HGX firmware release notes.
+//! Programming Guide). NVIDIA HGX firmware release notes.
 
 use super::prelude::*;
 

@@ -12,17 +12,14 @@
 //! # How it is detected
 //!
 //! A change of the machine slows copies of re-used page-locked memory of the GPU's own NUMA node by copy engine, one
-//! GPU at a time (`measurements.host`), and one lies below what healthy machines reach on the link as it is, by more
-//! than the margin of the class `host` (`[expected.host]` with `--config`). With confidential computing no rate is
-//! expected.
-//!
-//! It is an error on bare metal below `error_below_percent` of others of their kind, if the memory of the same node
-//! serves another GPU at full rate and nothing else was at work.
+//! GPU at a time (`measurements.host`), and one lies below what healthy machines reach on the link, by more than the
+//! margin of the class `host` (`[expected.host]` with `--config`). Not judged with confidential computing. An error on
+//! bare metal below `error_below_percent` of others of their kind, if the same memory serves another GPU at full rate
+//! and nothing else was at work.
 //!
 //! # Sources
 //!
-//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured; nvbandwidth: 55.1 to 55.5). PCIe 4 x16: 25 to 27 of 31.5 GB/s
-//! (published).
+//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured). PCIe 4 x16: 25 to 27 of 31.5 GB/s (published).
 
 use super::bandwidth;
 use super::host::{self, Explained};

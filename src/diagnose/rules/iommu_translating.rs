@@ -18,8 +18,7 @@
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28; Linux,
-//! Documentation/ABI/testing/sysfs-kernel-iommu_groups.
+//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28.
 
 use super::prelude::*;
 

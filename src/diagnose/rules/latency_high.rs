@@ -11,9 +11,9 @@
 //!
 //! # How it is detected
 //!
-//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, `staged_us` without; or
-//! with peer access the cost of a copy beside its bytes (`fixed_cost_us`) is above `fixed_us`. If only staged copies
-//! are slow, it is a warning.
+//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, `staged_us` without; or a
+//! copy with peer access costs more than `fixed_us` beside its bytes (`fixed_cost_us`). If only staged copies are slow,
+//! it is a warning.
 //!
 //! # Sources
 //!
@@ -27,11 +27,11 @@ use model::measurement::Latency;
 
 rule! {
     "latency-high", Error, All(judge);
-    /// small copies with peer access; chosen: eight times the 6 that are the most known of healthy machines
+    /// chosen: eight times the 6 that are the most known of healthy machines
     DIRECT: direct_us = 50.0;
-    /// small copies through the host's memory; chosen: ten times the 25 that are the most known
+    /// chosen: ten times the 25 that are the most known
     STAGED: staged_us = 250.0;
-    /// cost of a copy with peer access beside its bytes; chosen: five times the 27 that are the most known
+    /// chosen: five times the 27 that are the most known
     FIXED: fixed_us = 150.0;
 }
 

@@ -15,15 +15,15 @@
 //! Kernels on both GPUs of a pair (a single GPU: two on it) exchange data as NCCL does; one wrong line is enough.
 //!
 //! - *Stores* not seen within 20 ms (the first: 50 ms): *late* if there at the end, else *lost*.
-//! - *Order*: lines of 16 bytes (LL); data, a fence and a flag (Simple).
+//! - *Order* of data and flag (LL, Simple).
 //! - *Lines* of 128 bytes (LL128): torn ones are an error over NVLink, a warning below one PCIe switch, information
 //!   farther away.
 //! - *Atomics* that the driver promises both ways: sums must be exact.
 //!
 //! # Sources
 //!
-//! NCCL issues 257 and 2079; vLLM issue 51513; PTX ISA, Memory Consistency Model. H200: no line torn in 20 000 rounds
-//! (measured). Limits: a hundred times what H200 took.
+//! NCCL issues 257 and 2079; vLLM issue 51513. H200: no line torn in 20 000 rounds (measured). Limits: a hundred times
+//! what H200 took.
 
 use super::prelude::*;
 use super::talks;

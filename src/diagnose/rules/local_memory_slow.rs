@@ -16,8 +16,8 @@
 //!
 //! # Sources
 //!
-//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ by 0.1% (8 x H20, nvbandwidth issue 48), 2%
-//! (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). Models: src/diagnose/models.rs.
+//! H200: 2094 GB/s (nvbandwidth). GPUs of one machine differ by 0.1% (8 x H20, nvbandwidth issue 48), 2% (8 x H100,
+//! nccl issue 1264), 8% (6 x RTX PRO 6000, published).
 
 use super::prelude::*;
 use crate::models;

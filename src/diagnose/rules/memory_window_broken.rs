@@ -17,8 +17,8 @@
 //!
 //! # Sources
 //!
-//! github.com/tinygrad/open-gpu-kernel-modules (peer access through BAR1); CUDA Programming Guide 3.4.2.5 (IOMMU on
-//! Linux); a virtual machine with a mirrored window, in which 27 GB/s passed and no byte arrived.
+//! github.com/tinygrad/open-gpu-kernel-modules (BAR1); CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); a virtual
+//! machine with a mirrored window: 27 GB/s passed and no byte arrived.
 
 use super::prelude::*;
 use super::{peer_access, remedy, windows};

@@ -12,8 +12,7 @@
 //!
 //! - Measurements were skipped, or it is not known if their bytes arrived.
 //! - A requested GPU could not be used: compute mode, MIG mode, out of memory.
-//! - The run was cut off and its report recovered.
-//! - A saved report has fewer rows than its verdict counts.
+//! - A run was cut off and its report recovered, or a saved report has fewer rows than its verdict counts.
 //! - Hours under load ended early without a fault, compared no bytes, left copies out, or had one crash.
 //! - `topo`: a GPU is in prohibited compute mode, or still registers with the NVSwitch fabric.
 //!
@@ -21,8 +20,7 @@
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES; NVIDIA's MIG user guide (no peer access); DCGM issue 198 (a check that
-//! passed and had tested nothing).
+//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES; DCGM issue 198 (a check that passed and had tested nothing).
 
 use super::broken_off::pattern_fails_alone;
 use super::fabric_not_ready;

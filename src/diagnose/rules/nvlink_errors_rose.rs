@@ -30,8 +30,7 @@ use model::measurement::NvLinkErrorsAdded;
 
 rule! {
     "nvlink-errors-rose", Warning, All(judge);
-    /// CRC errors of one link in each second of measuring from which they are an error; the rate from which DCGM fails
-    /// a GPU
+    /// CRC errors of one link in each second from which they are an error, as DCGM fails a GPU
     MOST_CRC: crc_per_second_count = 100.0;
 }
 

@@ -19,7 +19,7 @@
 //! # Sources
 //!
 //! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up, 12 to 15.6 down; pinning 2 GiB takes 1.15 s, copying them 0.04 s
-//! (measured). CUDA Best Practices Guide, pinned memory.
+//! (measured).
 
 use super::host::{self, Rated};
 use super::prelude::*;

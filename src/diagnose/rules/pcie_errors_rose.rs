@@ -17,8 +17,7 @@
 //!
 //! # Sources
 //!
-//! PCIe Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`; NVML,
-//! `nvmlDeviceGetPcieReplayCounter`.
+//! PCIe Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`.
 
 use super::load_reached;
 use super::pcie_upstream_bottleneck;

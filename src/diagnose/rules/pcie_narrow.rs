@@ -17,7 +17,7 @@
 //! Every link between a GPU and its root is compared with what both its ends support. The highest generation seen while
 //! copies ran over PCIe counts, since links at rest lower it; a faster copy refutes a reading. If nothing was copied
 //! over the link, fewer lanes are a warning, a lower generation of a switch port information. A narrow end (x8 board,
-//! x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile are `pcie-link-changed`.
+//! x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile `pcie-link-changed`.
 //!
 //! # Sources
 //!

@@ -11,15 +11,15 @@
 //! # How it is detected
 //!
 //! A link above carries less than the GPU's own, and its ends support no more. Chipsets are known by PCI ids: Intel's
-//! root ports on bus 0, devices 1b to 1d, and AMD's bridges 1022:43xx (57a3, 57a4 and 57ad of X570). No file shows the
-//! uplink of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it, down to 1.5 GB/s. A warning if
-//! copies are slow, or several GPUs share a link too narrow for one.
+//! root ports on bus 0, devices 1b to 1d, and AMD's bridges 1022:43xx (57a3, 57a4 and 57ad of X570). Slow pairs below
+//! an Intel chipset, whose uplink (DMI) no file shows, are attributed to it, down to 1.5 GB/s. A warning if copies are
+//! slow, or several GPUs share a link too narrow for one.
 //!
 //! # Sources
 //!
 //! Intel's DMI 2.0: 4 lanes of 5 GT/s, 2 GB/s (data sheets). Published: PCIe 4 x8 between two GPUs 13.2 GB/s in slots
-//! of the processor, 6.5 in a chipset slot, where peer access took a card from 6.4 to 2.0. Device ids but 1022:43f4 and
-//! 43f5, and Intel's ports: not verified.
+//! of the processor, 6.5 in a chipset slot, where peer access took a card from 6.4 to 2.0. Ids but 1022:43f4 and 43f5:
+//! not verified.
 
 use super::host;
 use super::prelude::*;

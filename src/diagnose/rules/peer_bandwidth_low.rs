@@ -12,12 +12,11 @@
 //!
 //! # How it is detected
 //!
-//! Reference figures (copy engine, issued by the source, one way, side streams, host not waiting, peer access on) that
-//! one change of the machine slows lie below what healthy machines reach, by more than the margin of the class and than
-//! they scatter. Classes: `nvlink-2` to `nvlink-5`, `pcie` below one switch, `pcie-root` below one host bridge,
-//! `pcie-far` elsewhere and in virtual machines; known models (`h200`, `h100` and others) have narrower margins.
-//! `--config` sets both (`[expected.nvlink-4]`, `percent` and `margin_percent`). Wrong bytes are `data-wrong`, other
-//! programs `gpu-busy`.
+//! Reference figures (copy engine, issued by the source, one way, side streams, peer access on) that one change of the
+//! machine slows lie below what healthy machines reach, by more than the margin of the class and than they scatter.
+//! Classes: `nvlink-2` to `nvlink-5`, `pcie` below one switch, `pcie-root` below one host bridge, `pcie-far` elsewhere
+//! and in virtual machines; known models (`h200`, `h100`) have narrower margins. `--config` sets both
+//! (`[expected.nvlink-4]`, `percent` and `margin_percent`).
 //!
 //! # Sources
 //!

@@ -13,14 +13,14 @@
 //! # How it is detected
 //!
 //! In `full`, or with `--only share`, one process hands memory to another (`measurements.sharing`) by legacy IPC
-//! handle, file descriptor over a socket, and file of /dev/shm that both register; a kernel of the other checks it. It
-//! is an error if neither handle nor descriptor works between GPUs with peer access, or a call takes over two seconds;
-//! a warning if a way is refused. What driver or GPU lack is no finding.
+//! handle, file descriptor, and file of /dev/shm; a kernel of the other checks it. It is an error if neither handle nor
+//! descriptor works between GPUs with peer access, or a call takes over two seconds; a warning if a way is refused.
+//! What driver or GPU lack is no finding.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NCCL (`NCCL_CUMEM_ENABLE`, troubleshooting);
-//! TensorRT-LLM pull request 17034; vLLM pull request 55906 (PID namespaces).
+//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; TensorRT-LLM pull request 17034; vLLM pull
+//! request 55906 (PID namespaces).
 
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};
