@@ -11,7 +11,8 @@
 //! - The reports share no figure of the same probe, GPUs (by PCI address) and setup, or one measured nothing.
 //! - Two reports of `topo`: the machine was started meanwhile, or a counter is lower than before.
 //! - The earlier one has fewer rows than its verdict counts: rows were removed.
-//! - `compare`: of the earlier figures of GPUs in both reports, more have no counterpart than have one.
+//! - `compare`: of the earlier figures of GPUs in both reports, more have no counterpart than have one. A check with
+//!   `--baseline` may measure less than the earlier one.
 //!
 //! # Sources
 //!

@@ -11,8 +11,8 @@
 //! # How it is detected
 //!
 //! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it also
-//! lies below the floor of its class, it is an error that explains `peer-bandwidth-low`; if more pairs are low than are
-//! slower than staged, that explains it.
+//! lies below the floor of its class, it is an error that explains `peer-bandwidth-low`, unless more pairs are low than
+//! are slower than staged: then `peer-bandwidth-low` explains it.
 //!
 //! # Sources
 //!

@@ -27,11 +27,11 @@ use model::measurement::Latency;
 
 rule! {
     "latency-high", Error, All(judge);
-    /// chosen: eight times the 6 that are the most known of healthy machines
+    /// chosen, eight times the 6 that are the most known of healthy machines
     DIRECT: direct_us = 50.0;
-    /// chosen: ten times the 25 that are the most known
+    /// chosen, ten times the 25 that are the most known
     STAGED: staged_us = 250.0;
-    /// chosen: five times the 27 that are the most known
+    /// chosen, five times the 27 of reads with events in between on H200
     FIXED: fixed_us = 150.0;
 }
 

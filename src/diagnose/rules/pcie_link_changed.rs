@@ -10,9 +10,9 @@
 //! # How it is detected
 //!
 //! The link is read before, while and after copies run. Changed lanes are an error, unless every direct copy over the
-//! link was faster than the fewer lanes allow. A generation that fell after it had risen is one only if a copy over the
-//! link was slow, and no faster than the lower generation carries: links save power in a pause. Low from the start is
-//! `pcie-narrow`.
+//! link was faster than the fewer lanes allow. A generation that fell after it had risen is an error only if a copy
+//! over the link was slow, and no faster than the lower generation carries: links save power in a pause. Low from the
+//! start is `pcie-narrow`.
 //!
 //! # Sources
 //!

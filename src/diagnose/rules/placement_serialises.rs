@@ -16,8 +16,8 @@
 //!
 //! For each placement, CUDA's order of streams and the events of frameworks say whether the copy may run beside the
 //! kernel (`expected_overlap_percent`; docs/measurement.md has the table). The median share of the kernel's time during
-//! which it ran is below 50% on some pair although it may, or not although it may not; 0 to 1 and 100 were measured on
-//! H100 and H200.
+//! which the copy ran is below 50% on some pair although it may, or not although it may not; 0 to 1 and 100 were
+//! measured on H100 and H200.
 //!
 //! # Sources
 //!

@@ -11,9 +11,8 @@
 //!
 //! # How it is detected
 //!
-//! A limit was reached, or far too low, while the system refused a file, thread or memory, or the driver returned
-//! NVML 999, CUDA 304, or "out of memory". Far too low: below 1024 open files, or 4 TiB of address space (chosen:
-//! CUDA reserves addresses for all memory).
+//! A limit was reached, or far too low (below 1024 open files, or 4 TiB of address space: chosen), while the system
+//! refused a file, thread or memory, or the driver returned NVML 999, CUDA 304, or "out of memory".
 //!
 //! # Sources
 //!

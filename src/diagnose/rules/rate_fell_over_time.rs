@@ -1,7 +1,7 @@
 //! # What it means
 //!
 //! Copies became slower during hours under load. If the clocks of a GPU fell with them, the cause is cooling; if not, a
-//! link that repeats packets or loses lanes as it warms up: it will fail.
+//! link that repeats packets or loses lanes as it warms up, as links do before they fail.
 //!
 //! # What to do
 //!
