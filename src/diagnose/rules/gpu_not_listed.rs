@@ -17,9 +17,10 @@
 //!
 //! Display functions of vendor 10de in /sys/bus/pci are compared with NVML's GPUs.
 //!
-//! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes it,
-//! or it is a display card of another model without NVIDIA's driver. Not reported: a GPU kept from this container. GPUs
-//! that NVML counts and cannot identify are `gpu-unreachable`.
+//! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes
+//! it, or it is a display card (class 0300) of another model without NVIDIA's driver. Not reported: a GPU kept from
+//! this process (device file not usable, missing in /proc/driver/nvidia/gpus, or `snapshot.host.container`); without
+//! such a sign it is `devices-hidden`. GPUs that NVML counts and cannot identify are `gpu-unreachable`.
 //!
 //! # Sources
 //!
