@@ -14,10 +14,10 @@
 //!
 //! # How it is detected
 //!
-//! - A measurement between two GPUs or within one failed. (Hung: `peer-copy-hung`.)
-//! - A measurement with the host, or of page-locking, failed or hung. (Refused: `pinning-refused`.)
-//! - Several flows at once failed or hung, or rounds of pairs copied at once broke off twice and worked one by one.
-//!   (Once: `copy-failed-once`.)
+//! - Between two GPUs or within one a measurement failed. (Hung: `peer-copy-hung`.)
+//! - With the host, or of page-locking, one failed or hung. (Refused: `pinning-refused`.)
+//! - Several flows at once failed or hung, or rounds of pairs broke off twice and worked one by one. (Once:
+//!   `copy-failed-once`.)
 //! - A round of hours under load failed or hung, or two crashed by themselves.
 //!
 //! # Sources

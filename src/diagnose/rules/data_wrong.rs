@@ -15,15 +15,14 @@
 //!
 //! # How it is detected
 //!
-//! The source holds a pattern that no earlier copy had, the destination its complement. A word that was never written
-//! is dropped, one of the copy before stale, any other wrong one corrupt. Checked are copies between GPUs (most PCIe
-//! pairs at once: `peer-access-broken`), within them and with the host, several flows at once, hours under load, and
-//! memory handed between processes.
+//! The source holds a pattern that no earlier copy had, the destination its complement. A word never written is
+//! dropped, one of the copy before stale, another wrong one corrupt. Checked are copies between GPUs, within them and
+//! with the host, several flows at once, hours under load, and memory handed between processes. Most PCIe pairs at once
+//! are `peer-access-broken`.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib
-//! issue 28.
+//! CUDA Programming Guide 3.4.2.5 (IOMMU); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib issue 28.
 
 use super::prelude::*;
 use super::wrong_bytes::{self, Wrong};

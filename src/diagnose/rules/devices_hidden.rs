@@ -21,7 +21,7 @@
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES); NVIDIA driver README, "The /proc interface".
+//! CUDA Programming Guide, environment variables; NVIDIA driver README, "The /proc interface".
 
 use super::gpu_not_listed::{Why, why};
 use super::prelude::*;

@@ -6,8 +6,8 @@
 //! # What to do
 //!
 //! Check again; if the report was saved, check if it was edited. If it stays, the driver's times or the facts of a link
-//! are wrong: update the driver, see dmesg for Xid messages of these GPUs, compare the links in
-//! `peerscope topo --verbose` with the order, and send the JSON report to the project.
+//! are wrong: update the driver, see dmesg for Xid messages, compare the links in `peerscope topo --verbose` with the
+//! order, and send the JSON report to the project.
 //!
 //! # How it is detected
 //!

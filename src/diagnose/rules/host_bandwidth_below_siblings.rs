@@ -17,8 +17,8 @@
 //!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s each way on every GPU (measured). 4 x H100 in virtual machines, pageable to the device: in 7 of
-//! 40 runs one or two GPUs, each time others, were 35 to 61% below the middle (measured, 2026-11-26).
+//! 4 x H100 in virtual machines, pageable to the device: in 7 of 40 runs one or two GPUs, each time others, were 35 to
+//! 61% below the middle (measured, 2026-11-26).
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;

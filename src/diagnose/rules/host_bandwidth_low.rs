@@ -19,7 +19,7 @@
 //!
 //! # Sources
 //!
-//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured). PCIe 4 x16: 25 to 27 of 31.5 GB/s (published).
+//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured).
 
 use super::bandwidth;
 use super::host::{self, Explained};
@@ -28,7 +28,7 @@ use crate::expected_host;
 
 rule! {
     "host-bandwidth-low", Warning, All(judge);
-    /// share of its siblings' rate; chosen: half of the lanes leave 50, and copies across sockets lose up to 38
+    /// share of its siblings' rate; chosen: half of the lanes leave 50, copies across sockets lose up to 38
     HALF: error_below_percent = 60.0;
 }
 

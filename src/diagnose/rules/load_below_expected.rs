@@ -18,8 +18,7 @@
 //!
 //! # Sources
 //!
-//! 8 x H200: one GPU receives 399 GB/s from seven others at once, 396 from one; 390 each for eight flows at once
-//! (measured).
+//! 8 x H200: one GPU receives 399 GB/s from seven others, 396 from one; 390 each for eight flows at once (measured).
 
 use super::load::{self, Low};
 use super::load_steps;
@@ -27,8 +26,7 @@ use super::prelude::*;
 
 rule! {
     "load-below-expected", Warning, All(judge);
-    /// how far below the fastest flow alone all together may be; chosen: repeats spread by 5 to 10 (cuda-samples issue
-    /// 449)
+    /// how far below the fastest flow alone; chosen: repeats spread by 5 to 10 (cuda-samples issue 449)
     COLLAPSE: below_alone_percent = 10.0;
 }
 

@@ -6,7 +6,7 @@
 //! # What to do
 //!
 //! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`, `--skip`). If rows
-//! were removed from a saved report, get it as it was written. Events of hours under load say what ended the workers.
+//! were removed from a saved report, get it as it was written.
 //!
 //! # How it is detected
 //!

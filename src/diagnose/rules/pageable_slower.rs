@@ -13,8 +13,8 @@
 //! # How it is detected
 //!
 //! Re-used pinned memory is faster than pageable memory in the same direction on the same GPU by
-//! `above_pageable_percent` or more (`measurements.host`, copy engine, one GPU at a time). Or copies whose buffer is
-//! pinned or registered anew reach less than `of_reused_percent` of those from a re-used one.
+//! `above_pageable_percent` or more (`measurements.host`). Or copies whose buffer is pinned or registered anew reach
+//! less than `of_reused_percent` of those from a re-used one.
 //!
 //! # Sources
 //!

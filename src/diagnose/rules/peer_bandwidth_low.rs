@@ -15,13 +15,13 @@
 //! Reference figures (copy engine, issued by the source, one way, side streams, peer access on) that one change of the
 //! machine slows lie below what healthy machines reach, by more than the margin of the class and than they scatter.
 //! Classes: `nvlink-2` to `nvlink-5`, `pcie` below one switch, `pcie-root` below one host bridge, `pcie-far` elsewhere
-//! and in virtual machines; known models (`h200`, `h100`) have narrower margins. `--config` sets both
-//! (`[expected.nvlink-4]`, `percent` and `margin_percent`).
+//! and in virtual machines; models such as `h200` have narrower margins. `--config` sets both (`[expected.nvlink-4]`,
+//! `percent` and `margin_percent`).
 //!
 //! # Sources
 //!
-//! Healthy machines reach 88% of the payload rate (8 x H200, measured), 84 to 90% over PCIe on one socket and 62 to 81%
-//! across sockets (published). Azure's node check fails H100 pairs below 335 of 450 GB/s (74%).
+//! Healthy machines reach 88% of the payload rate (8 x H200, measured), 84 to 90% over PCIe on one socket, 62 to 81%
+//! across sockets (published).
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;
