@@ -15,10 +15,9 @@
 //!
 //! # How it is detected
 //!
-//! The source holds a pattern that no earlier copy had, the destination its complement. A word never written is
-//! dropped, one of the copy before stale, another wrong one corrupt. Checked are copies between GPUs, within them and
-//! with the host, several flows at once, hours under load, and memory handed between processes. Most PCIe pairs at once
-//! are `peer-access-broken`.
+//! A word never written is dropped, one of the copy before stale, another wrong one corrupt. Checked are copies between
+//! GPUs, within them and with the host, several flows at once, hours under load, and memory handed between processes.
+//! Most PCIe pairs at once are `peer-access-broken`.
 //!
 //! # Sources
 //!
