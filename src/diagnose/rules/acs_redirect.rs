@@ -12,9 +12,8 @@
 //! # How it is detected
 //!
 //! Request redirect is on in the ACS control register (only root may read it) of a downstream switch port between two
-//! GPUs that meet in a switch. It is an error if their copies are slow, information if over NVLink, otherwise a
-//! warning. A port between a GPU and an RDMA adapter counts if nvidia_peermem is loaded. Virtual machines are not
-//! judged.
+//! GPUs that meet in a switch, or between a GPU and an RDMA adapter if nvidia_peermem is loaded. It is an error if
+//! their copies are slow, information over NVLink, else a warning. Virtual machines are not judged.
 //!
 //! # Sources
 //!

@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! An earlier report was given, but could not be compared, wholly or in part. It would look as if nothing had
-//! changed, so the exit code is 3.
+//! An earlier report was given, but could not be compared, wholly or in part. The exit code is 3.
 //!
 //! # What to do
 //!
@@ -9,15 +8,11 @@
 //!
 //! # How it is detected
 //!
-//! - The reports share no figure of the same probe, GPUs (by PCI address) and setup: streams, issuer, engine,
-//!   direction, path.
+//! - The reports share no figure of the same probe, GPUs (by PCI address) and setup, or one measured nothing.
 //! - Two reports of `topo`: the machine was started meanwhile, or a counter is lower than before.
-//! - One of them measured nothing.
 //! - The earlier one has fewer rows than its verdict counts: rows were removed.
-//! - `compare`: of the earlier figures of GPUs in both reports, more have no counterpart than have one. The message
-//!   says how many, and why.
-//!
-//! A check with `--baseline` that measures less than the earlier one is complete.
+//! - `compare`: of the earlier figures of GPUs in both reports, more have no counterpart than have one. A check with
+//!   `--baseline` may measure less than the earlier one.
 //!
 //! # Sources
 //!

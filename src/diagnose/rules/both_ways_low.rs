@@ -17,15 +17,15 @@
 //! |---|---|
 //! | NVLink | 25% |
 //! | PCIe below one switch or host bridge | 35% |
-//! | PCIe between host bridges or processors, or hidden in a virtual machine | 40% |
+//! | PCIe farther, or hidden in a virtual machine | 40% |
 //! | through the host's memory | 50% |
 //!
 //! Elsewhere than over NVLink it is a warning: few healthy figures are known.
 //!
 //! # Sources
 //!
-//! H200 (measured): 391 of 396 GB/s per direction, 82% if the destination issues; host copies over PCIe 5 51 of 55.5
-//! GB/s, staged copies 24 to 26.5 of 37. The other shares and all margins are chosen.
+//! H200 (measured): 391 of 396 GB/s per direction; host copies over PCIe 5 51 of 55.5, staged copies 24 to 26.5 of 37.
+//! All margins are chosen.
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

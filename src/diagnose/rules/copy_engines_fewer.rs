@@ -11,13 +11,12 @@
 //! # How it is detected
 //!
 //! Copies from and to pinned memory and a kernel are started two at a time, each in its own stream, and compared with
-//! each alone (`measurements.engines`). Reported: two engines or more, and opposite copies do not overlap by more
-//! than half of the shorter one; one or more, and a copy and a kernel do not. vGPUs and WSL 2 are not judged.
+//! each alone (`measurements.engines`). Reported: the driver has two engines or more, and opposite copies do not
+//! overlap by more than half of the shorter; or one, and a copy and a kernel do not. vGPUs and WSL 2 are not judged.
 //!
 //! # Sources
 //!
-//! CUDA Driver API, `CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`: 1 means copies beside kernels, 2 copies in both
-//! directions beside kernels. H200 reports 3 (measured).
+//! CUDA Driver API, `CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT`. H200 reports 3 (measured).
 
 use super::prelude::*;
 use model::pipeline::Engines;

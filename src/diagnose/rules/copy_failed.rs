@@ -4,9 +4,9 @@
 //!
 //! # What to do
 //!
-//! Look for Xid messages in the kernel's log (`dmesg | grep -i xid`) and look them up in NVIDIA's list. An error of
-//! memory (ECC, a row remapping that is pending) needs a reset of the GPU, or its replacement. Check the GPUs alone
-//! (`--gpus`) to see if the failure repeats; then reset them or power-cycle the machine.
+//! Look for Xid messages (`dmesg | grep -i xid`) and look them up in NVIDIA's list. An error of memory (ECC, a pending
+//! row remapping) needs a reset of the GPU, or its replacement. Check the GPUs alone (`--gpus`): does the failure
+//! repeat? Then reset them or power-cycle the machine.
 //!
 //! If only several copies at once fail, look at the fabric manager's log too, check subsets of the GPUs, and compare
 //! with `--serial`. Then reseat GPUs, bridges, risers and cables, and check power cables and supplies: bad contacts and
@@ -14,17 +14,15 @@
 //!
 //! # How it is detected
 //!
-//! - A measurement of a pair or within a GPU failed. One that hung is `peer-copy-hung`.
-//! - A measurement with the host, or of page-locking, failed or hung. Refused page-locking is `pinning-refused`.
-//! - A pattern of several flows (`measurements.load`) failed or hung, or rounds of pairs copied at once broke off at
-//!   least twice (`measurements.broken_off`) and worked one by one. Once is `copy-failed-once`.
-//! - A round of hours under load (`measurements.soak`) failed or hung, or two crashed. What something outside ended does
-//!   not count.
+//! - Between two GPUs or within one a measurement failed. (Hung: `peer-copy-hung`.)
+//! - With the host, or of page-locking, one failed or hung. (Refused: `pinning-refused`.)
+//! - Several flows at once failed or hung, or rounds of pairs broke off twice and worked one by one. (Once:
+//!   `copy-failed-once`.)
+//! - A round of hours under load failed or hung, or two crashed by themselves.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `CUresult`; NVIDIA's Xid errors page; collectives that hang although pairs pass (nccl issues 557 and
-//! 606).
+//! CUDA driver API, `CUresult`; NVIDIA's Xid errors page; nccl issues 557 and 606.
 
 use super::prelude::*;
 use super::{failed_at_once, failed_in_hours, peer_copy};

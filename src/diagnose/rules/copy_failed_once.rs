@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Copies hung, failed or crashed their process once, and worked when repeated. A sound machine never does this, but
-//! one event proves no fault: the exit code is 3.
+//! Copies hung, failed or crashed their process once, and worked when repeated. One event proves no fault, so the exit
+//! code is 3; but sound machines never do this.
 //!
 //! # What to do
 //!
@@ -13,17 +13,13 @@
 //! # How it is detected
 //!
 //! A round of pairs that share nothing broke off (`measurements.broken_off`): it passed its deadline, crashed the
-//! worker, or ended with an error of the driver that no limit and no full memory explains. Repeated one by one, and
-//! together if that was tried, its flows worked.
-//!
-//! A crash is a signal that a process raises itself (SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE) or an exit code, never
-//! a worker that was killed (SIGKILL, SIGTERM, want of memory). Repeated failures are `copy-failed` or
-//! `peer-copy-hung`.
+//! worker by itself (a signal such as SIGSEGV or an exit code, not SIGKILL or SIGTERM), or ended with an error of the
+//! driver that no limit and no full memory explains. Repeated one by one, its flows worked. Repeated failures are
+//! `copy-failed` or `peer-copy-hung`.
 //!
 //! # Sources
 //!
-//! NVIDIA's Xid errors page (many have a bus, power or seating among their causes). That sound machines show none of
-//! this is chosen: no run on this project's hardware did.
+//! NVIDIA's Xid errors page. That sound machines show none of this is chosen: no run on this project's hardware did.
 
 use super::broken_off::{again, flows, gpus, plan, suspects, unexplained, what, with_facts};
 use super::failed_at_once;

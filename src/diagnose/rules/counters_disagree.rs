@@ -15,7 +15,7 @@
 //!
 //! # Sources
 //!
-//! NVML, fields 138 and 139, in KiB. 8 x H200: counted bytes are within 1% of bytes sent (measured).
+//! NVML, fields 138 and 139, in KiB. 8 x H200: within 1% of bytes sent (measured).
 
 use super::counted::{self, Direction};
 use super::prelude::*;
@@ -23,7 +23,7 @@ use super::traffic_over_pcie;
 
 rule! {
     "counters-disagree", Warning, All(judge);
-    /// how far what was counted may be from what was copied; chosen: five times what healthy machines show
+    /// how far the count may be from what was copied; chosen: five times what healthy machines show
     BELOW: below_percent = 5.0;
 }
 

@@ -9,10 +9,8 @@
 //! # How it is detected
 //!
 //! `topo --baseline BEFORE.json`, and `compare` of two reports of `topo`. One uncorrected error of memory, PCIe or
-//! NVLink is an error, as one failed recovery or lost packet of an NVLink; other NVLink errors are a warning.
-//! Corrected PCIe errors and replays are a warning from `corrected_per_minute_count` on, and information below.
-//! `xid-reported` judges new Xids. Nothing is compared after a restart or if a counter is lower
-//! (`baseline-not-compared`).
+//! NVLink is an error, as one failed recovery or lost packet of an NVLink; other NVLink errors are a warning, corrected
+//! PCIe errors and replays from `corrected_per_minute_count` on, information below. `xid-reported` judges new Xids.
 //!
 //! # Sources
 //!
@@ -23,7 +21,7 @@ use crate::since::{Count, Counts, Since, Weight};
 
 rule! {
     "counters-rose-since", Warning, All(judge);
-    /// corrected PCIe errors and replays a minute from which they are a warning: DCGM's limit of replays
+    /// corrected PCIe errors and replays a minute: DCGM's limit of replays
     PER_MINUTE: corrected_per_minute_count = 8.0;
 }
 

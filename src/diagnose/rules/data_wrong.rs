@@ -9,25 +9,19 @@
 //! pairs suffer), or without the GPU or the machine. Look for Xid messages, errors of the links, and memory errors of
 //! the host (EDAC, `mcelog`).
 //!
-//! Over PCIe, switch off an IOMMU that translates and access control (ACS) that redirects; in a virtual machine its host
-//! must do that. If both are off, suspect a patched driver, a switch that all bad pairs pass, memory without ECC, the
-//! GPU. Slot and riser are no suspects: their errors are counted and sent again (`pcie-errors-rose`).
+//! Over PCIe, switch off an IOMMU that translates and access control (ACS) that redirects; in a virtual machine its
+//! host must do that. If both are off, suspect a patched driver, a switch that all bad pairs pass, memory without ECC,
+//! the GPU. Not slot and riser: their errors are counted and sent again (`pcie-errors-rose`).
 //!
 //! # How it is detected
 //!
-//! The source holds a pattern that no earlier copy had, the destination its complement. A word that was never written is
-//! dropped, one of the copy before stale, any other wrong one corrupt. Checked are
-//!
-//! - one-way copies of a pair, by copy engine and by kernel (most PCIe pairs at once are `peer-access-broken`);
-//! - copies within a GPU, and copies with the host;
-//! - several flows at once (`measurements.load`) that arrive alone; `beside` are those that arrived;
-//! - the copies of hours under load (`measurements.soak`);
-//! - memory that one process handed to another (`measurements.sharing`).
+//! A word never written is dropped, one of the copy before stale, another wrong one corrupt. Checked are copies between
+//! GPUs, within them and with the host, several flows at once, hours under load, and memory handed between processes.
+//! Most PCIe pairs at once are `peer-access-broken`.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib
-//! issue 28; PCI Express Base Specification (end-to-end CRC is optional).
+//! CUDA Programming Guide 3.4.2.5 (IOMMU); NCCL's troubleshooting page (ACS); PyTorch issue 84803; FIDESlib issue 28.
 
 use super::prelude::*;
 use super::wrong_bytes::{self, Wrong};

@@ -6,23 +6,22 @@
 //! # What to do
 //!
 //! CUDA: unset CUDA_VISIBLE_DEVICES (an entry that names no GPU hides all after it), or ask for the visible GPUs with
-//! `--gpus`. Start a container with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM and Xid)
-//! and for MIG mode.
+//! `--gpus`. Start a container with all GPUs. Without a mask: look for a GPU that fell off the bus (dmesg, NVRM and
+//! Xid) and for MIG mode.
 //!
 //! NVML: `ls -l /dev/nvidia*` on the host; `nvidia-modprobe -c N` makes the file of minor number N. If nvidia-smi then
-//! lists the GPU, only the file was missing. Otherwise look for its address in the kernel's log. In a container that was
-//! given some of the GPUs there is nothing to do.
+//! lists the GPU, only the file was missing; else look for its address in the kernel's log. In a container with some of
+//! the GPUs there is nothing to do.
 //!
 //! # How it is detected
 //!
-//! NVML's GPUs are looked up among CUDA's by UUID and PCI address. It is information if CUDA_VISIBLE_DEVICES is set, a
-//! warning otherwise. Or the driver's list has a function as in `gpu-not-listed` whose device file (/dev/nvidiaN) is
-//! missing or could not be read, without a sign of a container.
+//! NVML's GPUs are looked up among CUDA's by UUID and PCI address: information if CUDA_VISIBLE_DEVICES is set, else a
+//! warning. Or the driver has a GPU whose device file (/dev/nvidiaN) is missing or could not be read, without a sign of
+//! a container.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, environment variables (CUDA_VISIBLE_DEVICES); NVIDIA driver README, "The /proc interface";
-//! nvidia-modprobe(1).
+//! CUDA Programming Guide, environment variables; NVIDIA driver README, "The /proc interface".
 
 use super::gpu_not_listed::{Why, why};
 use super::prelude::*;

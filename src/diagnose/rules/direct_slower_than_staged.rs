@@ -10,14 +10,13 @@
 //!
 //! # How it is detected
 //!
-//! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it
-//! also lies below the floor of its class, it is an error, and `peer-bandwidth-low` is attributed to it; if
-//! more pairs are low than are slower than staged, it is attributed to `peer-bandwidth-low`.
+//! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it also
+//! lies below the floor of its class, it is an error that explains `peer-bandwidth-low`, unless more pairs are low than
+//! are slower than staged: then `peer-bandwidth-low` explains it.
 //!
 //! # Sources
 //!
-//! A card in a chipset slot fell from 6.4 to 2.0 GB/s with peer access on (a public case); NCCL's environment
-//! variables.
+//! A card in a chipset slot fell from 6.4 to 2.0 GB/s with peer access on (published).
 
 use super::bandwidth::{self, Compared};
 use super::peers::{self, Explained, Figures};
@@ -26,8 +25,8 @@ use super::{peer_access, remedy, windows};
 
 rule! {
     "direct-slower-than-staged", Warning, All(judge);
-    /// how far below the staged figure the direct one may be before it is reported; chosen above the 5 to 10 that
-    /// repeats spread by (cuda-samples issue 449)
+    /// how far below the staged figure the direct one may be; chosen above the 5 to 10 that repeats spread by
+    /// (cuda-samples issue 449)
     BELOW: below_staged_percent = 10.0;
 }
 

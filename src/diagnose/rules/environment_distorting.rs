@@ -15,8 +15,8 @@
 //!
 //! # Sources
 //!
-//! CUDA C Programming Guide, CUDA environment variables; CUDA-GDB, GPU core dump support. On a healthy 4 x H200 every
-//! copy failed with `CUDA_LAUNCH_BLOCKING=1` in the process that measures.
+//! CUDA C Programming Guide, CUDA environment variables. On a healthy 4 x H200 every copy failed with
+//! `CUDA_LAUNCH_BLOCKING=1`.
 
 use super::prelude::*;
 

@@ -10,9 +10,9 @@
 //! # How it is detected
 //!
 //! The file was made by `peerscope expect` (it has the key `profile`; one written by hand asks for everything), and
-//! this run planned no staged copies of a pair whose direct copies were measured or tried, or planned another figure
-//! of the file on no GPU. The profile `quick` measures staged copies only without peer access, and with more than 16
-//! GPUs every profile does so on some pairs only. A planned figure that is lacking is `expectation-unchecked`.
+//! this run planned a figure of it on no GPU, or no staged copies of a pair whose direct ones were tried: `quick` plans
+//! these only without peer access, and with more than 16 GPUs every profile does so on some pairs only. A planned
+//! figure that is lacking is `expectation-unchecked`.
 //!
 //! # Sources
 //!

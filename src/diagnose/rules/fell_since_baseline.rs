@@ -9,16 +9,15 @@
 //!
 //! # How it is detected
 //!
-//! `check --baseline OLD.json` and `compare OLD NEW` compare GPUs by PCI address. Reported: a GPU that is gone
-//! (unless `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, peer access no longer
-//! granted, a more distant class, and figures that fell by more than a parameter and the noise of both (half the
-//! spread of each). Falls by `least_fall_percent` (copies between GPUs) or `least_fall_link_percent` are errors;
-//! others, and calls and times that also rose by 40 us, are warnings.
+//! `check --baseline OLD.json` and `compare OLD NEW` match GPUs by PCI address. Reported are a GPU that is gone (unless
+//! `--gpus` left it out), a narrower or slower PCIe link, fewer active NVLinks, lost peer access, a more distant class,
+//! and figures that fell by more than a parameter and half of each spread. The first two parameters give errors, the
+//! others warnings. Calls and times must also rise by 40 us.
 //!
 //! # Sources
 //!
-//! Runs without warm-up differ by 5 to 10% (cuda-samples issue 449). H200 in virtual machines (measured): pinned one
-//! way 2.7% between two machines; both GPUs at once 86 to 107 GB/s within an hour; a launch 3.2 to 8.9 us.
+//! H200 in virtual machines (measured): pinned one way 2.7% between two machines; a launch 3.2 to 8.9 us. Runs without
+//! warm-up differ by 5 to 10% (cuda-samples issue 449).
 
 use super::prelude::*;
 use super::worse::{self, Against};
@@ -29,17 +28,15 @@ use crate::kind;
 
 rule! {
     "fell-since-baseline", Error, All(judge);
-    /// a smaller fall is not reported; five runs on H200 lay within 0.41%, 3 leaves room for clocks and driver
+    /// copies between GPUs; five runs on H200 lay within 0.41
     LEAST_FALL: least_fall_percent = kind::PAIR_PERCENT;
-    /// the same for copies of page-locked memory between host and GPU one way; chosen: five times the 1% that they
-    /// repeat within on H200
+    /// page-locked memory, one way; chosen: five times the 1 between runs on H200
     LINK: least_fall_link_percent = kind::LINK_PERCENT;
-    /// the same for what passes the host's memory too: both ways, several GPUs at once, pipelines; chosen: half as much
-    /// again as the 20% measured within an hour on H200
+    /// the same both ways, several GPUs at once, pipelines; chosen: 20 was measured within an hour on H200
     MEMORY: least_fall_memory_percent = kind::MEMORY_PERCENT;
-    /// the same for what the processor does: pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s
+    /// pageable memory, page-locking; chosen: healthy H200 had 4.5 to 15.4 GB/s
     PROCESSOR: least_fall_processor_percent = kind::PROCESSOR_PERCENT;
-    /// how much longer a call must take: four times as long; chosen above the 3.3 between two healthy machines of H200
+    /// calls and times; chosen above the factor of 3.3 between two healthy H200
     CALLS: least_rise_call_percent = 100.0 * (kind::TIMES - 1.0);
 }
 

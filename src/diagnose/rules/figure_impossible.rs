@@ -1,25 +1,23 @@
 //! # What it means
 //!
-//! A figure cannot be, or lies above what its links could carry at their best. It proves nothing about its path, which
-//! counts as not tested: the exit code is 3.
+//! A figure cannot be, or lies above what its links could carry at their best. Its path counts as not tested: the exit
+//! code is 3.
 //!
 //! # What to do
 //!
-//! Check again; if the report was saved, check if it was edited. If it stays, the times of the driver or the facts of a
-//! link are wrong: update the driver, see dmesg for Xid messages of these GPUs, compare the links in
-//! `peerscope topo --verbose` with the order, and report it with the JSON report.
+//! Check again; if the report was saved, check if it was edited. If it stays, the driver's times or the facts of a link
+//! are wrong: update the driver, see dmesg for Xid messages, compare the links in `peerscope topo --verbose` with the
+//! order, and send the JSON report to the project.
 //!
 //! # How it is detected
 //!
-//! A rate, share or time is not finite, negative, or beyond anything in a machine; it is set aside. Or a copy between
-//! GPUs took less than `least_latency_us`. Or a rate is more than `above_percent` above the payload rate of the narrowest
-//! link of its route, at the most that both ends support; in a virtual machine only the GPUs' limits count for PCIe.
-//! Staged copies and copies with the host are not judged if a link other than PCIe leads to the processor.
+//! A rate, share or time is not finite, negative, or beyond anything in a machine. A copy between GPUs took less than
+//! `least_latency_us`. Or a rate is more than `above_percent` above the payload rate of the narrowest link of its
+//! route, at the most that both ends support; in a virtual machine only the GPUs' limits count for PCIe.
 //!
 //! # Sources
 //!
-//! Small copies take 1.8 to 3.4 us over NVLink (H200, measured; cuda-samples issue 230), and a single read by a kernel
-//! 0.54 us (GH200, nvbandwidth 0.9). Healthy machines reach 62 to 92% of the payload rate.
+//! A read by a kernel takes 0.54 us (GH200, nvbandwidth 0.9), a small copy 1.8 to 3.4 us over NVLink (H200, measured).
 
 use super::prelude::*;
 
@@ -29,10 +27,9 @@ use model::pcie::Shape;
 
 rule! {
     "figure-impossible", Warning, All(judge), for_gaps;
-    /// no small copy takes less, microseconds; chosen: a fifth of the shortest read by a kernel that is known
+    /// least time of a small copy; chosen: a fifth of the shortest read by a kernel that is known
     LEAST: least_latency_us = 0.1;
-    /// how far above the best payload rate of its links a figure may be; chosen: fixed costs that are taken out of a
-    /// figure leave it uncertain by 1 to 2
+    /// how far above its links; chosen: fixed costs that are taken out are uncertain by 1 to 2
     ABOVE: above_percent = 10.0;
 }
 

@@ -1,28 +1,23 @@
 //! # What it means
 //!
-//! Another program used the GPUs or their links during the run. On 4 x H200, copies beside those of a PyTorch process
-//! reached 170 to 200 of 396 GB/s, on a sound machine.
+//! Another program used the GPUs or their links during the run. Beside a PyTorch process, copies of a sound 4 x H200
+//! reached 170 to 200 of 396 GB/s.
 //!
 //! # What to do
 //!
-//! End the program or wait for its end, and check again. Use `--gpus` to check only GPUs that share nothing with it.
+//! End the program or wait for its end, and check again. `--gpus` checks only GPUs that share nothing with it.
 //!
 //! # How it is detected
 //!
-//! Before the first copy, while the CUDA driver starts, and after the last one, peerscope moves nothing. What NVML
-//! counts then belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s (an idle H200 shows
-//! 0.002, and up to 0.1 while contexts are created), and, if another process has a context, a utilisation from 10%
-//! before the first copy. While several flows are measured, NVLinks that count 5% or more beyond peerscope's bytes
-//! count too.
-//!
-//! Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge
+//! While peerscope moves nothing (before the first copy, during the driver's start, after the last copy), what NVML
+//! counts belongs to another program: NVLink data from 0.1 GB/s, PCIe bytes from 0.2 GB/s, and, if another process has
+//! a context, a utilisation from 10%. So do NVLink bytes 5% or more beyond peerscope's while several flows are
+//! measured. Figures of these GPUs, and those over PCIe links that the traffic passes, are marked `disturbed` and judge
 //! nothing. Wrong bytes and hangs are still reported.
 //!
 //! # Sources
 //!
-//! NVML, fields 138 and 139 (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`), 197 and 198
-//! (`NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `_RX_BYTES`), `nvmlDeviceGetUtilizationRates`,
-//! `nvmlDeviceGetComputeRunningProcesses`.
+//! NVML, fields 138, 139, 197 and 198, `nvmlDeviceGetUtilizationRates`. An idle H200 shows up to 0.1 GB/s over PCIe.
 
 use super::prelude::*;
 use super::{peers, unread_traffic};

@@ -14,16 +14,15 @@
 //!
 //! # Sources
 //!
-//! Chosen: GPUs in the second row of the air are 5 to 8 degrees warmer than those in the first in public reports of
-//! air-cooled servers.
+//! Public reports of air-cooled servers: GPUs in the second row of the air are 5 to 8 degrees warmer.
 
 use super::over_time;
 use super::prelude::*;
 
 rule! {
     "gpu-hotter-than-siblings", Warning, All(judge);
-    /// how much warmer than the median of its model a GPU may be, degrees Celsius; chosen: above what the place in the
-    /// air accounts for
+    /// how much warmer than the median of its model, degrees Celsius; chosen: more than the place in the air accounts
+    /// for
     DEGREES: above_siblings_count = 12.0;
 }
 

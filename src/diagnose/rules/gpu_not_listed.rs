@@ -1,7 +1,6 @@
 //! # What it means
 //!
-//! An NVIDIA GPU on the PCI bus is not listed by the driver. No program can use it, although everything else may be
-//! healthy.
+//! An NVIDIA GPU on the PCI bus is not listed by the driver. No program can use it.
 //!
 //! # What to do
 //!
@@ -12,8 +11,7 @@
 //! - nouveau has it: blacklist it (`blacklist nouveau` in /etc/modprobe.d), write the initial RAM disk again, reboot.
 //!   No driver: `modprobe nvidia`.
 //!
-//! Then power the machine off and on; check power cables and seat; swap the GPU with another to see if the fault
-//! moves.
+//! Then power the machine off and on; check power cables and seat; swap the GPU: does the fault move?
 //!
 //! # How it is detected
 //!
@@ -26,9 +24,7 @@
 //!
 //! # Sources
 //!
-//! Linux, Documentation/ABI/testing/sysfs-bus-pci (`driver`, `physfn`); NVIDIA driver README, "The /proc interface"
-//! and `NVreg_ExcludedGpus`; NVIDIA Container Toolkit (device files and /proc/driver/nvidia of the container's GPUs
-//! alone); NVIDIA's Xid errors page.
+//! NVIDIA driver README, "The /proc interface" and `NVreg_ExcludedGpus`; NVIDIA's Xid errors page.
 
 use super::lost;
 use super::prelude::*;

@@ -11,8 +11,7 @@
 //! # How it is detected
 //!
 //! NVML lists processes with a context, other than peerscope's own. It is information, and a warning if a copy with
-//! such a GPU was slow. If all copies of a finding are with such GPUs, this becomes its evidence. Programs seen at
-//! work are `gpu-busy`. In a container, peerscope's own worker may be listed.
+//! such a GPU was slow. Programs seen at work are `gpu-busy`. In a container, peerscope's own worker may be listed.
 //!
 //! # Sources
 //!

@@ -1,8 +1,7 @@
 //! # What it means
 //!
-//! GPUs are of several models, or one model has several versions of its video BIOS.
-//! Programs run at the speed of the slowest, peer access between models may be refused, and power limits, clocks and
-//! link settings may differ between versions.
+//! GPUs are of several models, or one model has several versions of its video BIOS. Programs run at the speed of the
+//! slowest; peer access between models may be refused; power limits, clocks and link settings may differ.
 //!
 //! # What to do
 //!
@@ -13,14 +12,13 @@
 //! # How it is detected
 //!
 //! NVML's product names differ, or the versions of GPUs with the same name. It is information: many machines are built
-//! that way, and boards of different manufacturers always differ. Versions are a warning if the GPUs belong to an
-//! NVSwitch fabric, whose boards have their firmware as one bundle, and are supported with one only.
+//! that way. Versions are a warning if the GPUs belong to an NVSwitch fabric, whose boards have their firmware as one
+//! bundle.
 //!
 //! # Sources
 //!
-//! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so with mixed models its numbers differ
-//! from those of nvidia-smi (CUDA Programming Guide, environment variables). NVML, `nvmlDeviceGetVbiosVersion`; NVIDIA
-//! HGX firmware release notes (one bundle for a baseboard).
+//! CUDA orders devices fastest first unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`: its numbers differ from nvidia-smi's (CUDA
+//! Programming Guide). NVIDIA HGX firmware release notes.
 
 use super::prelude::*;
 

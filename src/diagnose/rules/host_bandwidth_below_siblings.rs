@@ -6,22 +6,19 @@
 //! # What to do
 //!
 //! Stop other work on this GPU and check again. If it stays: look at its PCIe error counters, reseat it, and swap it
-//! with another to see if the fault moves.
+//! with another: does the fault move?
 //!
 //! # How it is detected
 //!
-//! As `host-bandwidth-low`, with three GPUs or more, none below what every healthy machine reaches: a copy lies below
-//! the better ones of its kind by more than `below_siblings_percent`. Rates are shares of what links of one kind carry.
-//!
-//! Pageable memory: below the middle of all GPUs by more than `pageable_below_siblings_percent`, though pinned memory
-//! is clearly faster. In a virtual machine with one NUMA node it is information: the host's nodes decide, which no
-//! guest sees.
+//! As `host-bandwidth-low`, on three GPUs or more, none below what every healthy machine reaches: a copy lies below the
+//! better ones of its kind by more than `below_siblings_percent`, as a share of what its link carries. Pageable memory:
+//! below the middle by more than `pageable_below_siblings_percent`, though pinned memory is clearly faster; information
+//! in a virtual machine with one NUMA node, as its host's nodes decide.
 //!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s each way on every GPU (measured). Between sockets 62 to 81% of theory, within one 84 to 90
-//! (published). 4 x H100 in virtual machines with one node, pageable memory to the device: 4 to 17 GB/s; in 7 of 40
-//! runs one or two GPUs, each time others, were 35 to 61% below the middle (measured, 2026-11-26).
+//! 4 x H100 in virtual machines, pageable to the device: in 7 of 40 runs one or two GPUs, each time others, were 35 to
+//! 61% below the middle (measured, 2026-11-26).
 
 use super::host::{self, Explained, Rated};
 use super::prelude::*;
@@ -31,14 +28,11 @@ const LEAST_GPUS: usize = 3;
 
 rule! {
     "host-bandwidth-below-siblings", Warning, All(judge);
-    /// how far below the middle of the GPUs of its model and slot a GPU may be; chosen: above the 5 to 10 that repeats
-    /// spread by (cuda-samples issue 449)
+    /// page-locked memory; chosen above the 5 to 10 that repeats spread by (cuda-samples issue 449)
     SIBLINGS: below_siblings_percent = 12.0;
-    /// the same where the machine has several NUMA nodes and that of the buffer is not known; chosen: copies across
-    /// sockets lose up to 38
+    /// the same if the buffer's NUMA node is not known; chosen: copies across sockets lose up to 38
     UNPLACED: below_unplaced_percent = 40.0;
-    /// the same for pageable memory, which the processor copies: GPUs of one sound server differed by up to 28 (8 x
-    /// H200, measured); chosen above that
+    /// pageable memory; chosen above the 28 between GPUs of one sound server (8 x H200, measured)
     PAGEABLE: pageable_below_siblings_percent = 35.0;
 }
 

@@ -1,28 +1,25 @@
 //! # What it means
 //!
-//! Copies between host memory and a GPU are slower than its slot allows. All that is loaded or saved takes this path,
-//! as do copies without peer access.
+//! Copies between host memory and a GPU are slower than its slot allows. All loading and saving takes this path, as do
+//! copies without peer access.
 //!
 //! # What to do
 //!
 //! Follow PCIe findings of the same GPU first. One slow GPU: its slot, riser or cable. All slow: every memory channel
-//! fitted, the memory on the NUMA node of the GPU (`numactl`), the IOMMU in pass-through, no other work. In a virtual
+//! fitted, memory on the NUMA node of the GPU (`numactl`), the IOMMU in pass-through, no other work. In a virtual
 //! machine, ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
 //!
 //! # How it is detected
 //!
-//! A change of the machine slows copies of re-used page-locked memory by copy engine, one GPU at a time
-//! (`measurements.host`). One lies below what healthy machines reach on the link as it is, by more than the margin of
-//! the class `host` (`[expected.host]` with `--config`). Memory of the GPU's own NUMA node counts; other nodes are
-//! `host-memory-far` or `numa-label-wrong`. With confidential computing no rate is expected by default.
-//!
-//! It is a warning, and an error on bare metal below `error_below_percent` of others of their kind, if the memory of
-//! the same node serves another GPU at full rate and nothing else was at work.
+//! A change of the machine slows copies of re-used page-locked memory of the GPU's own NUMA node by copy engine, one
+//! GPU at a time (`measurements.host`), and one lies below what healthy machines reach on the link, by more than the
+//! margin of the class `host` (`[expected.host]` with `--config`). Not judged with confidential computing. An error on
+//! bare metal below `error_below_percent` of others of their kind, if the same memory serves another GPU at full rate
+//! and nothing else was at work.
 //!
 //! # Sources
 //!
-//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured; nvbandwidth: 55.1 to 55.5). PCIe 4 x16: 25 to 27 of 31.5 GB/s
-//! (published).
+//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured).
 
 use super::bandwidth;
 use super::host::{self, Explained};
@@ -31,8 +28,7 @@ use crate::expected_host;
 
 rule! {
     "host-bandwidth-low", Warning, All(judge);
-    /// share of the rate of its siblings below which slow copies of a GPU are an error; chosen: half of the lanes, or
-    /// one generation, leave 50, and copies across sockets lose up to 38
+    /// share of its siblings' rate; chosen: half of the lanes leave 50, copies across sockets lose up to 38
     HALF: error_below_percent = 60.0;
 }
 

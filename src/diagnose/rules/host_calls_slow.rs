@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Calls that only enqueue a copy block the host for very long. The figures are not those of normal use: the exit
-//! code is 3.
+//! Calls that only enqueue a copy block the host for very long. Figures are not those of normal use: the exit code is
+//! 3.
 //!
 //! # What to do
 //!
@@ -15,16 +15,15 @@
 //!
 //! # Sources
 //!
-//! 3 to 15 us for most calls (2, 4 and 8 x H200, virtual machines, measured); 2 to 10 us (p2pBandwidthLatencyTest,
-//! cuda-samples issue 230, nccl-tests issues 100 and 117).
+//! 3 to 15 us for most calls (2, 4 and 8 x H200, virtual machines, measured); 2 to 10 us (cuda-samples issue 230).
 
 use super::prelude::*;
 use model::placement::HostMode;
 
 rule! {
     "host-calls-slow", Warning, One(judge), for_gaps;
-    /// the host takes less for a call that enqueues a direct copy, microseconds; chosen: thirteen times the 39 of the
-    /// slowest cell that is known of healthy machines
+    /// most for a call that enqueues a direct copy; chosen: thirteen times the 39 of the slowest healthy one that is
+    /// known
     MOST: most_us = 500.0;
 }
 

@@ -10,9 +10,9 @@
 //!
 //! # How it is detected
 //!
-//! Copies of re-used page-locked memory by copy engine (profile full) lie below those of the GPU's own node, or of
-//! its best one, by more than `below_own_percent` and both spreads. It is information, and a warning if a node loses
-//! more than `most_percent`.
+//! Copies of re-used page-locked memory by copy engine (profile full) lie below those of the GPU's own node, or its
+//! best one, by more than `below_own_percent` and both spreads: information, and a warning if a node loses more than
+//! `most_percent`.
 //!
 //! # Sources
 //!
@@ -23,10 +23,10 @@ use super::prelude::*;
 
 rule! {
     "host-memory-far", Info, One(judge);
-    /// how far below its own node another one may be before it is reported; chosen above the 5 to 10 that repeats
-    /// spread by (cuda-samples issue 449)
+    /// how far below its own node another may be; chosen above the 5 to 10 that repeats spread by (cuda-samples issue
+    /// 449)
     BELOW: below_own_percent = 15.0;
-    /// how far below is usual between sockets; chosen: above the 38 that copies across sockets are known to lose
+    /// how far below is usual between sockets; chosen above the 38 that they are known to lose
     MOST: most_percent = 45.0;
 }
 

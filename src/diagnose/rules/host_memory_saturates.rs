@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! All GPUs together exchange less with the host than the sum of each alone. Loading and checkpoints of all take as
-//! long as this sum allows. It is no fault.
+//! All GPUs together exchange less with the host than the sum of each alone. Loading and checkpoints take as long as
+//! this sum allows. It is no fault.
 //!
 //! # What to do
 //!
@@ -10,9 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! Rates of all GPUs at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of those one at
-//! a time. Shared links that carry no more are named; otherwise memory or the connection between processors is the
-//! limit. The profile full takes buffers twice the size of all caches.
+//! Rates of all GPUs at once (`measurements.host`, `at_once`) add up to less than `of_alone_percent` of those one at a
+//! time. Shared links that carry no more are named; else memory or the connection between processors is the limit.
 //!
 //! # Sources
 //!
@@ -24,8 +23,8 @@ use topology::host::at_once;
 
 rule! {
     "host-memory-saturates", Info, One(judge);
-    /// what all GPUs at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats
-    /// agree on (cuda-samples issue 449)
+    /// what all GPUs at once must reach of their sum alone; chosen below the 90 to 95 that repeats agree on
+    /// (cuda-samples issue 449)
     SHARE: of_alone_percent = 85.0;
 }
 

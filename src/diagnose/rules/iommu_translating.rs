@@ -5,21 +5,20 @@
 //!
 //! # What to do
 //!
-//! Boot with `iommu=pt` (Intel: with `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: with
-//! `amd_iommu=on iommu=pt`), or switch VT-d or AMD-Vi off in BIOS if nothing needs it. Then the GPUs' groups are
-//! `identity` (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this, the firmware or a
-//! changed type of the group overrides it.
+//! Boot with `iommu=pt` (Intel: `intel_iommu=on iommu=pt`, or `intel_iommu=off`; AMD: `amd_iommu=on iommu=pt`), or
+//! switch VT-d or AMD-Vi off in BIOS if nothing needs it. Then the GPUs' groups are `identity`
+//! (`cat /sys/kernel/iommu_groups/*/type`). If the command line already sets this, the firmware or a changed type of
+//! the group overrides it.
 //!
 //! # How it is detected
 //!
 //! The kernel reports the kind of every IOMMU group: `DMA` and `DMA-FQ` translate, `identity` does not. The GPUs'
-//! groups count, without them those of the machine. It is a warning if GPUs copy to each other directly over PCIe,
-//! otherwise (and in `topo`) information. Virtual machines are not judged.
+//! groups count, without them the machine's. It is a warning if GPUs copy directly over PCIe, else (and in `topo`)
+//! information. Virtual machines are not judged.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28, copies that lost
-//! their bytes; Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups.
+//! CUDA Programming Guide, 3.4.2.5 (IOMMU on Linux); pytorch issue 84803 and FIDESlib issue 28.
 
 use super::prelude::*;
 

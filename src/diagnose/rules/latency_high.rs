@@ -6,21 +6,19 @@
 //! # What to do
 //!
 //! Check again with the GPUs idle. Look for Xids in dmesg, clocks held back (`nvidia-smi -q -d PERFORMANCE`) and link
-//! errors (`nvidia-smi nvlink -e`). Virtual machine: ask its host if GPUs or processors are shared. Staged copies:
-//! look at power saving and load of the processors, and the NUMA node of the check.
+//! errors (`nvidia-smi nvlink -e`). Virtual machine: ask its host if GPUs or processors are shared. Staged copies: look
+//! at power saving and load of the processors, and the NUMA node of the check.
 //!
 //! # How it is detected
 //!
-//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, `staged_us` without; or
-//! with peer access the cost of a copy beside its bytes (`fixed_cost_us`) is above `fixed_us`. If only staged copies
-//! are slow, it is a warning.
+//! The time of a small copy in a row (`latency_us`) is above `direct_us` with peer access, `staged_us` without; or a
+//! copy with peer access costs more than `fixed_us` beside its bytes (`fixed_cost_us`). If only staged copies are slow,
+//! it is a warning.
 //!
 //! # Sources
 //!
-//! Direct: 2.2 to 3.4 us (8 x H200, measured), 1.8 to 2.3 us (cuda-samples issue 230), 4 to 6 us by a kernel over
-//! PCIe switches (p2pmark). Staged: 14 to 19 us (H200, measured), 11 to 25 us (cuda-samples issue 230, nccl issue
-//! 1127, nccl-tests issues 100 and 117). In a row on H200: 2.3 us for writes, up to 27 us for reads with events in
-//! between (measured).
+//! Direct: 2.2 to 3.4 us (8 x H200, measured), 4 to 6 us by a kernel over PCIe switches (p2pmark). Staged: 14 to 19 us
+//! (H200, measured), 11 to 25 us (published).
 
 use super::prelude::*;
 use super::remedy;
@@ -29,14 +27,11 @@ use model::measurement::Latency;
 
 rule! {
     "latency-high", Error, All(judge);
-    /// small copies with peer access take less, microseconds; chosen: eight times the 6 that are the most known of
-    /// healthy machines
+    /// chosen, eight times the 6 that are the most known of healthy machines
     DIRECT: direct_us = 50.0;
-    /// small copies through the host's memory take less, microseconds; chosen: ten times the 25 that are the most known
-    /// of healthy machines
+    /// chosen, ten times the 25 that are the most known
     STAGED: staged_us = 250.0;
-    /// copies with peer access cost less beside their bytes, microseconds; chosen: five times the 27 that are the most
-    /// known of healthy machines
+    /// chosen, five times the 27 of reads with events in between on H200
     FIXED: fixed_us = 150.0;
 }
 

@@ -1,29 +1,26 @@
 //! # What it means
 //!
-//! A link counted errors during hours under load, or retrained. An error is repaired by sending again, but a link with
-//! little margin fails first when it becomes warmer or older.
+//! A link counted errors during hours under load, or retrained. Data is sent again, but a link with little margin fails
+//! first when it becomes warmer or older.
 //!
 //! # What to do
 //!
-//! Look for Xid 74 (NVLink) and AER messages of that time. Repeat the hours and see whether the same link counts
-//! again, and more while it is warm. Then reseat the GPU, and its bridge, cable or riser if it has one; swap it to see
-//! whether the fault moves.
+//! Look for Xid 74 (NVLink) and AER messages of that time. Repeat the hours: does the same link count again, and more
+//! while warm? Then reseat the GPU, and its bridge, cable or riser; swap it: does the fault move?
 //!
 //! # How it is detected
 //!
 //! CRC errors, replays and uncorrected errors of NVLinks, and replays of PCIe links, are read once a minute
-//! (`measurements.soak`), and divided by the bits that this run copied over the link in both directions (a GPU's
-//! pairs spread evenly over its NVLinks). With `k` errors in `n` bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and
-//! `(sqrt(k + 1) + 1)^2 / n`; no error means fewer than `3 / n` a bit, and no finding. More than one error in 10^12
-//! bits is more than PCI Express allows, and an error; fewer are a warning.
+//! (`measurements.soak`), and divided by the bits that this run copied over the link both ways. With `k` errors in `n`
+//! bits the bounds at 95% are `(sqrt(k) - 1)^2 / n` and `(sqrt(k + 1) + 1)^2 / n`. More than one error in 10^12 bits is
+//! an error; fewer are a warning.
 //!
-//! A PCIe link whose generation or lanes changed between two seconds, and an NVLink that counted a recovery, retrained:
-//! an error. A link that first retrained late, when the GPU was warm, is sensitive to temperature.
+//! A link that retrained is an error: a PCIe link whose generation or lanes changed between two seconds, an NVLink that
+//! counted a recovery. If it first did when the GPU was warm, it is sensitive to temperature.
 //!
 //! # Sources
 //!
-//! PCI Express Base Specification (bit error rate; Recovery state); NVML, NVLink recovery counters. Bounds: square root
-//! transformation of a Poisson count; the rule of three for none.
+//! PCI Express Base Specification (bit error rate; Recovery state); NVML, NVLink recovery counters.
 
 use super::nvlink_ends;
 use super::over_time;
@@ -31,7 +28,7 @@ use super::prelude::*;
 
 rule! {
     "link-errors-over-time", Warning, All(judge);
-    /// errors in 10^12 bits above which they are an error; source: PCI Express Base Specification, bit error rate
+    /// errors in 10^12 bits above which they are an error (PCI Express Base Specification)
     MOST: most_in_a_terabit_count = 1.0;
 }
 

@@ -5,14 +5,14 @@
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again. Look for link errors that are repeated away, for clocks that are held
-//! back, and for a path that is longer than it looks: a redirect by ACS, or a slot of the other processor.
+//! Stop other work on the GPUs and check again. Look for link errors that are repeated away, clocks that are held back,
+//! and a path that is longer than it looks: a redirect by ACS, or a slot of the other processor.
 //!
 //! # How it is detected
 //!
-//! The time of a flag pushed there and back (`push_us`) is more than `above_median_percent` above the median of the
-//! pairs of its class of link, at least `least_pairs_count` of them. It cannot tell that all pairs are slow alike:
-//! compare with an earlier report or other machines.
+//! The time of a flag pushed there and back (`push_us`) is more than `above_median_percent` above the median of its
+//! class of link, which has at least `least_pairs_count` pairs. If all pairs are slow alike, it sees nothing: compare
+//! with an earlier report or other machines.
 //!
 //! # Sources
 //!
@@ -24,9 +24,9 @@ use super::talks;
 
 rule! {
     "live-latency-high", Warning, All(judge);
-    /// a flag there and back takes less than this much longer than the median of its class; chosen
+    /// how much longer than the median of its class a flag may take; chosen
     ABOVE: above_median_percent = 100.0;
-    /// pairs, each direction counted, that a class needs to be judged; chosen: three connections
+    /// pairs, each direction counted, that a class needs; chosen: three connections
     LEAST_PAIRS: least_pairs_count = 6.0;
 }
 

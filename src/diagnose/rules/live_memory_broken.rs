@@ -5,29 +5,25 @@
 //!
 //! # What to do
 //!
-//! If only lines of 128 bytes are torn, keep NCCL from using them (`NCCL_PROTO=^LL128`). Otherwise programs must not use
-//! peer access between these GPUs (`NCCL_P2P_DISABLE=1`); do not trust what they computed. Over PCIe, look for settings
+//! If only lines of 128 bytes are torn, keep NCCL from using them (`NCCL_PROTO=^LL128`). Otherwise run without peer
+//! access between these GPUs (`NCCL_P2P_DISABLE=1`); do not trust what programs computed. Over PCIe, look for settings
 //! that reorder or redirect requests, and for old firmware of switches and BIOS. Over NVLink, look for Xid 74 and link
 //! errors, then swap the GPU.
 //!
 //! # How it is detected
 //!
-//! A small kernel on each GPU of a pair (with a single GPU, two on it) exchanges data as NCCL does; one wrong line is
-//! enough.
+//! Kernels on both GPUs of a pair (a single GPU: two on it) exchange data as NCCL does; one wrong line is enough.
 //!
-//! - *Stores*: a wait ends after 20 ms, the first after 50 ms. A store that is there at the end was *late*, another
-//!   *lost*.
-//! - *Order*: lines of 16 bytes with two flags (LL); data, a fence and a flag (Simple): fenced by all threads, or by one
-//!   for its block, pushed and pulled. The message names what failed.
-//! - *Lines*: 128 bytes with a flag of 8 (LL128), loaded again after all flags, 4 and 4096 at once. Torn ones are an
-//!   error over NVLink, a warning below one PCIe switch, information farther away.
-//! - *Atomics*: native ones that the driver promises both ways. The sums must be exact.
+//! - *Stores* not seen within 20 ms (the first: 50 ms): *late* if there at the end, else *lost*.
+//! - *Order* of data and flag (LL, Simple).
+//! - *Lines* of 128 bytes (LL128): torn ones are an error over NVLink, a warning below one PCIe switch, information
+//!   farther away.
+//! - *Atomics* that the driver promises both ways: sums must be exact.
 //!
 //! # Sources
 //!
-//! NCCL issues 257 and 2079; vLLM issue 51513; PTX ISA, Memory Consistency Model (a vector access is several); NCCL,
-//! prims_ll.h, prims_simple.h, prims_ll128.h, tuning.cc. H200: no line torn in 20 000 rounds, exact sums (measured). The
-//! limits are chosen: a hundred times what H200 took.
+//! NCCL issues 257 and 2079; vLLM issue 51513. H200: no line torn in 20 000 rounds (measured). Limits: a hundred times
+//! what H200 took.
 
 use super::prelude::*;
 use super::talks;

@@ -1,27 +1,24 @@
 //! # What it means
 //!
-//! Several copies at once reach less together than they should. Pairs one after the other do not show it, and collective
+//! Several copies at once reach less together than they should. Pairs one after the other do not show it; collective
 //! operations wait for the slowest flow.
 //!
 //! # What to do
 //!
 //! Stop other work and check again. If it stays and the finding names a link: look at its error counters (lspci -vvv,
-//! AER; nvidia-smi nvlink -e), update the firmware of the parts it passes, reseat the parts below it, and swap them
-//! with others. Without a link, check with `--profile full`; behind NVSwitches look at their logs (dmesg, the fabric
-//! manager's log).
+//! AER; nvidia-smi nvlink -e), update the firmware of the parts it passes, reseat the parts below it, and swap them.
+//! Without a link, check with `--profile full`; behind NVSwitches look at their logs (dmesg, fabric manager).
 //!
 //! # How it is detected
 //!
 //! A change of the machine slows several flows at once (`measurements.load`) and no single flow. It is an error if the
-//! flows through what changed lie more than `below_alone_percent` below the fastest of them alone. Otherwise no link
-//! that they share shows why, and together they reach less than the rate of each alone and the links allow, by more
-//! than the margin of their class: a warning, or information if part of the route is within the processors, whose
-//! rates no interface reports.
+//! flows through what changed lie more than `below_alone_percent` below the fastest of them alone. Otherwise they reach
+//! less together than the rate of each alone and the links allow: a warning, or information if part of the route is
+//! within processors.
 //!
 //! # Sources
 //!
-//! 8 x H200: one GPU receives 399 GB/s from seven others at once, and 396 from one; 390 GB/s for each of eight flows at
-//! once, 394 to 395 for four disjoint ones, 396 alone (measured).
+//! 8 x H200: one GPU receives 399 GB/s from seven others, 396 from one; 390 each for eight flows at once (measured).
 
 use super::load::{self, Low};
 use super::load_steps;
@@ -29,8 +26,7 @@ use super::prelude::*;
 
 rule! {
     "load-below-expected", Warning, All(judge);
-    /// how far below the fastest of the flows alone all together may be; chosen: repeats spread by 5 to 10
-    /// (cuda-samples issue 449)
+    /// how far below the fastest flow alone; chosen: repeats spread by 5 to 10 (cuda-samples issue 449)
     COLLAPSE: below_alone_percent = 10.0;
 }
 

@@ -9,9 +9,9 @@
 //!
 //! # How it is detected
 //!
-//! The sum of a pattern of several flows (`measurements.load`) is as single flows explain. Flows that share a PCIe
-//! link above their slots, or the link between the processors, together reach less than `of_alone_percent` of what
-//! they reach one at a time. For each such link the pattern that loses most is reported.
+//! The sum of a pattern of several flows (`measurements.load`) is as single flows explain, and less than
+//! `of_alone_percent` of what flows that share a PCIe link above their slots, or the link between processors, reach one
+//! at a time. For each such link the pattern that loses most is reported.
 //!
 //! # Sources
 //!
@@ -23,8 +23,8 @@ use super::prelude::*;
 
 rule! {
     "load-limited-by-design", Info, All(judge);
-    /// what flows at once must reach of the sum of what each does alone; chosen below the 90 to 95 that repeats agree
-    /// on (cuda-samples issue 449)
+    /// what flows at once must reach of their sum alone; chosen below the 90 to 95 that repeats agree on (cuda-samples
+    /// issue 449)
     SHARE: of_alone_percent = 85.0;
 }
 

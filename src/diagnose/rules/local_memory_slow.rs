@@ -4,9 +4,9 @@
 //!
 //! # What to do
 //!
-//! Check again with the GPU idle. Look for clocks held back, also the memory's
-//! (`nvidia-smi -q -d CLOCK,PERFORMANCE`), a power limit, remapped or pending memory rows
-//! (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and MIG or a vGPU with a part of the memory's rate.
+//! Check again with the GPU idle. Look for clocks held back, also the memory's (`nvidia-smi -q -d CLOCK,PERFORMANCE`),
+//! a power limit, remapped or pending memory rows (`nvidia-smi -q -d ROW_REMAPPER,ECC`), and MIG or a vGPU with a part
+//! of the memory's rate.
 //!
 //! # How it is detected
 //!
@@ -16,9 +16,8 @@
 //!
 //! # Sources
 //!
-//! H200: 2094 GB/s (measured with nvbandwidth). GPUs of one machine differ by 0.1% (8 x H20, nvbandwidth issue 48; 4
-//! x GH200), 2% (8 x H100, nccl issue 1264), 8% (6 x RTX PRO 6000, published). Models: src/diagnose/models.rs. Such
-//! copies read and write: 23 to 46% of a data sheet's rate.
+//! H200: 2094 GB/s (nvbandwidth). GPUs of one machine differ by 0.1% (8 x H20, nvbandwidth issue 48), 2% (8 x H100,
+//! nccl issue 1264), 8% (6 x RTX PRO 6000, published).
 
 use super::prelude::*;
 use crate::models;
@@ -26,10 +25,9 @@ use model::measurement::LocalCopy;
 
 rule! {
     "local-memory-slow", Warning, All(judge);
-    /// how far below the middle of the GPUs of its model a GPU may be; chosen: twice the 8 by which healthy ones of one
-    /// machine are known to differ
+    /// how far below the middle of its model a GPU may be; chosen: twice the 8 between healthy ones of one machine
     SIBLINGS: below_siblings_percent = 15.0;
-    /// how far below the lowest that is known of its model a GPU may be; chosen: as for siblings
+    /// how far below the lowest that is known of its model; chosen: the same
     MODEL: below_model_percent = 15.0;
 }
 

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A GPU reaches only a part of another's memory. What it writes to the rest is lost, or lands elsewhere and spoils what is
-//! there. Programs compute with wrong numbers once they use that much memory.
+//! A GPU reaches only a part of another's memory. What it writes to the rest is lost, or spoils other data. Programs
+//! compute with wrong numbers once they use that much memory.
 //!
 //! # What to do
 //!
@@ -11,14 +11,14 @@
 //!
 //! # How it is detected
 //!
-//! The group `addresses` (`full`, or by name) writes a tag of its own at every 32 MiB of nearly all free memory, and compares
-//! all of them once all are written (`measurements.addresses`). Addresses count the memory that was tried, in the order in
-//! which the driver gave it. If ordinary copies arrive wrong too, `data-wrong` or `peer-access-broken` reports them.
+//! The group `addresses` (`full`, or by name) writes a tag of its own at every 32 MiB of nearly all free memory, and
+//! compares all once all are written (`measurements.addresses`). Addresses count the memory that was tried, in the
+//! driver's order. If ordinary copies arrive wrong too, `data-wrong` or `peer-access-broken` reports them.
 //!
 //! # Sources
 //!
-//! github.com/tinygrad/open-gpu-kernel-modules (peer access through BAR1); CUDA Programming Guide 3.4.2.5 (IOMMU on Linux);
-//! a virtual machine whose window was mirrored, in which 27 GB/s passed and no byte arrived.
+//! github.com/tinygrad/open-gpu-kernel-modules (BAR1); CUDA Programming Guide 3.4.2.5 (IOMMU on Linux); a virtual
+//! machine with a mirrored window: 27 GB/s passed and no byte arrived.
 
 use super::prelude::*;
 use super::{peer_access, remedy, windows};

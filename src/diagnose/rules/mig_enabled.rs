@@ -10,9 +10,8 @@
 //!
 //! # How it is detected
 //!
-//! NVML reports it for every GPU; one finding. It is information, and a warning if only some GPUs of a model are
-//! split: usually the last user left them that way. If peer access is refused because of it, `peer-access-missing`
-//! reports it instead.
+//! NVML reports it for every GPU; one finding. It is a warning if only some GPUs of a model are split: usually the last
+//! user left them so. If peer access is refused because of it, `peer-access-missing` reports it instead.
 //!
 //! # Sources
 //!

@@ -6,25 +6,21 @@
 //! # What to do
 //!
 //! Remove the reason that the message gives and check again, or ask for less (`--gpus`, `--only`, `--skip`). If rows
-//! were removed from a saved report, get it as it was written. Events of hours under load say what ended the
-//! workers.
+//! were removed from a saved report, get it as it was written.
 //!
 //! # How it is detected
 //!
 //! - Measurements were skipped, or it is not known if their bytes arrived.
-//! - A requested GPU could not be used: exclusive or prohibited compute mode, MIG mode, out of memory.
-//! - The run was cut off and its report recovered.
-//! - A saved report has fewer rows than its verdict counts.
-//! - Hours under load ended early without a fault, compared no bytes, left copies out, or had one crash (two are
-//!   `copy-failed`).
-//! - `topo`: a GPU is in prohibited compute mode, or its registration with the NVSwitch fabric is in progress.
+//! - A requested GPU could not be used: compute mode, MIG mode, out of memory.
+//! - A run was cut off and its report recovered, or a saved report has fewer rows than its verdict counts.
+//! - Hours under load ended early without a fault, compared no bytes, left copies out, or had one crash.
+//! - `topo`: a GPU is in prohibited compute mode, or still registers with the NVSwitch fabric.
 //!
 //! GPUs that CUDA does not show are `devices-hidden`. A pair without peer access is tested by its staged copies.
 //!
 //! # Sources
 //!
-//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES (an invalid entry hides all after it); NVML, compute modes; NVIDIA's
-//! MIG user guide (no peer access); DCGM issue 198 (a check that passed and had tested nothing).
+//! CUDA Programming Guide, CUDA_VISIBLE_DEVICES; DCGM issue 198 (a check that passed and had tested nothing).
 
 use super::broken_off::pattern_fails_alone;
 use super::fabric_not_ready;

@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! A GPU copies faster with another NUMA node than with the one its firmware states. Programs that follow it run on
-//! the far node.
+//! A GPU copies faster with another NUMA node than with the one its firmware states. Programs that trust it run on the
+//! far node.
 //!
 //! # What to do
 //!
@@ -11,13 +11,12 @@
 //! # How it is detected
 //!
 //! Page-locked copies with another node are faster than with the stated one by more than `above_stated_percent` and
-//! both spreads, in every direction measured, although the stated node serves another GPU as fast. Profile `full`
-//! measures every node; `standard` only for a GPU whose host copies are slow (`measurements.second_looks`).
+//! both spreads, in every direction measured, although the stated node serves another GPU as fast. `full` measures
+//! every node; `standard` only for a GPU whose host copies are slow (`measurements.second_looks`).
 //!
 //! # Sources
 //!
-//! ACPI specification, 6.2.14 (_PXM); Linux, `numa_node` of a PCI device. Copies over PCIe 5 between sockets: 39 to
-//! 51 of 63 GB/s, within one socket 53 to 56.6 (published).
+//! ACPI specification, 6.2.14 (_PXM). PCIe 5 between sockets: 39 to 51 of 63 GB/s, within one 53 to 56.6 (published).
 
 use super::host::{self, Rated};
 use super::prelude::*;

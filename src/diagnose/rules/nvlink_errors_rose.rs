@@ -21,7 +21,7 @@
 //! # Sources
 //!
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
-//! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`: "CRC errors only matter at rates of 100+ per second").
+//! (`DCGM_LIMIT_MAX_NVLINK_CRC_ERROR`).
 
 use super::prelude::*;
 use super::{bandwidth, load_reached};
@@ -30,8 +30,7 @@ use model::measurement::NvLinkErrorsAdded;
 
 rule! {
     "nvlink-errors-rose", Warning, All(judge);
-    /// CRC errors of one link in each second of measuring from which they are an error; the rate from which DCGM fails
-    /// a GPU
+    /// CRC errors of one link in each second from which they are an error, as DCGM fails a GPU
     MOST_CRC: crc_per_second_count = 100.0;
 }
 

@@ -5,22 +5,22 @@
 //!
 //! # What to do
 //!
-//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat GPU or
-//! bridge; in a rack, reseat the tray and look at the cable cartridge. Swap the GPU: errors that stay come from the
-//! other end or what lies between.
+//! Note the counters (`nvidia-smi nvlink -e`, "FEC Errors"), and check again under load and warm. Reseat GPU or bridge;
+//! in a rack, reseat the tray and look at the cable cartridge. Swap the GPU: errors that stay come from the other end
+//! or what lies between.
 //!
 //! # How it is detected
 //!
-//! NVLink 5 and later count codewords by how many symbols were corrected in them; read before and after the copies,
-//! and each minute under load (`measurements.soak`). Reported: `codewords_count` codewords or more with
-//! `symbols_count` corrected symbols or more, and ten times as many as the link in the middle. Uncorrected errors are
-//! `nvlink-errors-rose` and `link-errors-over-time`.
+//! NVLink 5 and later count codewords by how many symbols were corrected in them; read before and after the copies, and
+//! each minute under load (`measurements.soak`). Reported: `codewords_count` or more with `symbols_count` or more, and
+//! ten times as many as the link in the middle. Uncorrected errors are `nvlink-errors-rose` and
+//! `link-errors-over-time`.
 //!
 //! # Sources
 //!
-//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`. Four and ten are chosen (what NVLink corrects is not
-//! published): DataDog's agent calls up to three symbols light errors; a sound GB300 has 3 * 10^13 codewords without
-//! an error, 9263 with one, 1617 with two, and none with more (published).
+//! nvml.h, `NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0` to `_15`. Limits are chosen: DataDog's agent calls up to three
+//! symbols light; a sound GB300 had 3 * 10^13 codewords without an error, 9263 with one, 1617 with two, none with more
+//! (published).
 
 use super::prelude::*;
 use super::{nvlink_ends, nvlink_missing, over_time};
@@ -28,9 +28,9 @@ use model::measurement::NvLinkCorrected;
 
 rule! {
     "nvlink-margin-low", Warning, All(judge);
-    /// corrected symbols in a codeword from which on it counts; under load codewords are kept from three on
+    /// corrected symbols from which a codeword counts
     SYMBOLS: symbols_count = 4.0;
-    /// codewords with so many corrected symbols from which on a link has little margin
+    /// such codewords from which a link has little margin
     CODEWORDS: codewords_count = 10.0;
 }
 

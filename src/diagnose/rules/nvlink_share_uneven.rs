@@ -10,8 +10,8 @@
 //! # How it is detected
 //!
 //! Counters of every link are read around known traffic (`measurements.counted`). Of a GPU's active links to the same
-//! place (the switches, or one other GPU), one carried less than `least_part_percent` of an equal part. Or the group `links`
-//! found no block of memory that goes over it (`measurements.nvlinks`).
+//! place, one carried less than `least_part_percent` of an equal part. Or the group `links` found no block of memory
+//! that goes over it (`measurements.nvlinks`).
 //!
 //! # Sources
 //!

@@ -1,19 +1,18 @@
 //! # What it means
 //!
-//! One of the NVLinks between two GPUs is slower than the others, or answers later. Copies are spread over all of them in
-//! blocks, so that every copy waits for the slowest.
+//! One of the NVLinks between two GPUs is slower than the others, or answers later. Copies are spread over all of them,
+//! so every copy waits for the slowest.
 //!
 //! # What to do
 //!
-//! Look at the errors of that link (`nvidia-smi nvlink -e`) and at the kernel's log (Xid 74, SXid), and check again. A link
-//! of a GPU that is slow to all others accuses that GPU, its seat or its port of the switch; one that is slow to a single
-//! GPU, the way between the two.
+//! Look at the errors of that link (`nvidia-smi nvlink -e`) and at the kernel's log (Xid 74, SXid), and check again. A
+//! link of a GPU that is slow to all others accuses that GPU, its seat or its port of the switch; one that is slow to a
+//! single GPU, the way between the two.
 //!
 //! # How it is detected
 //!
-//! The group `links` measures each link by itself while all links of the pair carry as much (`measurements.nvlinks`). A link
-//! reaches less than `least_loads_percent` or `least_stores_percent` of the median of its pair, or a load over it takes more
-//! than `most_latency_percent` of it.
+//! The group `links` measures each link by itself while all links of the pair carry as much (`measurements.nvlinks`):
+//! loads and stores below a share of the median of its pair, or a load that takes longer.
 //!
 //! # Sources
 //!
@@ -25,11 +24,11 @@ use model::links::SingleLink;
 
 rule! {
     "nvlink-slower-than-siblings", Warning, All(judge);
-    /// rate of stores over a link, of the median of its pair; healthy links have 77% at least
+    /// rate of stores, of the pair's median; healthy links have 77 at least
     STORES: least_stores_percent = 60.0;
-    /// rate of loads over a link, of the median of its pair; healthy links have 94.9% at least
+    /// rate of loads, of the same; healthy links have 94.9 at least
     LOADS: least_loads_percent = 90.0;
-    /// time of a load over a link, of the median of its pair; healthy links have 108.3% at most
+    /// time of a load, of the same; healthy links have 108.3 at most
     LATENCY: most_latency_percent = 115.0;
 }
 

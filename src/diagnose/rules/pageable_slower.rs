@@ -1,7 +1,7 @@
 //! # What it means
 //!
-//! Pageable memory, or pinning anew for each copy, is several times slower than pinned memory. Pageable copies also hold
-//! the host and do not overlap, however wide the slot is. It is no fault.
+//! Pageable memory, or pinning anew for each copy, is several times slower than pinned memory. Pageable copies also
+//! hold the host and do not overlap. It is no fault.
 //!
 //! # What to do
 //!
@@ -12,27 +12,23 @@
 //!
 //! # How it is detected
 //!
-//! The rate of re-used pinned memory lies above that of pageable memory in the same direction on the same GPU by
-//! `above_pageable_percent` or more (`measurements.host`, copy engine, one GPU at a time). All GPUs are one finding:
-//! the driver works that way. Copies whose buffer is pinned or registered anew reach less than `of_reused_percent` of
-//! those from a re-used one (`allocation` `anew` against `reused`).
+//! Re-used pinned memory is faster than pageable memory in the same direction on the same GPU by
+//! `above_pageable_percent` or more (`measurements.host`). Or copies whose buffer is pinned or registered anew reach
+//! less than `of_reused_percent` of those from a re-used one.
 //!
 //! # Sources
 //!
-//! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up and 12 to 15.6 down (measured). CUDA Best Practices Guide,
-//! pinned memory: the driver copies pageable memory through its own buffer. H200: pinning 2 GiB takes 1.15 s, and
-//! copying them 0.04 s (measured).
+//! 8 x H200: 55.3 GB/s pinned; pageable 7.5 to 9.7 up, 12 to 15.6 down; pinning 2 GiB takes 1.15 s, copying them 0.04 s
+//! (measured).
 
 use super::host::{self, Rated};
 use super::prelude::*;
 
 rule! {
     "pageable-slower", Info, All(judge);
-    /// how far above the rate of pageable memory that of pinned memory must lie, per cent of it; chosen: less is hardly
-    /// worth a change
+    /// how much faster than pageable memory pinned memory must be; chosen: less is hardly worth a change
     ABOVE: above_pageable_percent = 30.0;
-    /// what copies with a buffer that is pinned anew must reach of those with one that is re-used; chosen: below it
-    /// more time goes into pinning than is saved
+    /// what copies pinned anew must reach of re-used ones; chosen: below it pinning takes more time than it saves
     SHARE: of_reused_percent = 60.0;
 }
 

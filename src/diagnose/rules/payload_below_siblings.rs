@@ -11,12 +11,11 @@
 //! # How it is detected
 //!
 //! The smallest MaxPayload in the device control registers (only root may read them) from the GPU to its root lies
-//! below that of most GPUs of the same model, if there are two or more others. Virtual machines are not judged.
+//! below that of most GPUs of the same model, if there are two others. Virtual machines are not judged.
 //!
 //! # Sources
 //!
-//! PCIe Base Specification, Device Control Register and TLP overhead (24 bytes beside the payload of each packet);
-//! Linux, kernel parameters, `pcie_bus_perf`.
+//! PCIe Base Specification, Device Control Register; 24 bytes beside the payload of each packet.
 
 use super::prelude::*;
 

@@ -25,7 +25,7 @@ use model::snapshot::PciFunction;
 
 rule! {
     "pcie-errors-logged", Warning, All(judge);
-    /// corrected errors in a minute, on the average since boot, from which they are a warning: DCGM's limit of replays
+    /// corrected errors a minute since boot from which they are a warning: DCGM's limit of replays
     PER_MINUTE: corrected_per_minute_count = 8.0;
     /// fewest corrected errors since boot for a warning; chosen: fewer are no rate
     CORRECTED: corrected_count = 1000.0;

@@ -4,21 +4,20 @@
 //!
 //! # What to do
 //!
-//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Usual causes are risers and cables
-//! that are long or made for a lower generation: set a lower one for this slot in BIOS to see it. Three GPUs or more
-//! in one finding: check what they share first.
+//! Reseat the GPU and its riser or cable, clean the contacts, and check again. Usual causes are risers and cables that
+//! are long or made for a lower generation: to test, set a lower one for this slot in BIOS. Three GPUs or more in one
+//! finding: check what they share first.
 //!
 //! # How it is detected
 //!
-//! Counters of every GPU (NVML) and above it (AER, sysfs) are read before and after the copies. An uncorrected error
-//! is an error. Corrected errors and replays are a warning from the harmless count and rate on, information from the
-//! noted ones on, and down to the slowing ones if copies over the link are slow with every partner, or several at
-//! once, without a narrow link above. Slow copies that nothing else explains make it an error.
+//! Counters of every GPU (NVML) and above it (AER, sysfs) are read before and after the copies. Uncorrected errors are
+//! an error. Corrected errors and replays count if number and rate both reach a pair of parameters: a warning
+//! (harmless), information (noted), or an error if they alone explain slow copies over the link, with every partner or
+//! several at once (slowing).
 //!
 //! # Sources
 //!
-//! PCIe Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`; Linux,
-//! Documentation/PCI/pcieaer-howto.rst; NVML, `nvmlDeviceGetPcieReplayCounter`.
+//! PCIe Base Specification: bit error ratio of at most 10^-12 a lane; DCGM, `DCGM_LIMIT_MAX_PCIREPLAY_RATE`.
 
 use super::load_reached;
 use super::pcie_upstream_bottleneck;
@@ -30,19 +29,17 @@ use model::snapshot::PcieErrors;
 
 rule! {
     "pcie-errors-rose", Warning, All(judge);
-    /// corrected errors or replays below which a link whose copies are fast enough is no warning; chosen
+    /// corrected errors or replays from which it is a warning; chosen
     HARMLESS: harmless_count = 100.0;
-    /// the same in each second of measuring: forty times the bit error rate that PCIe allows a Gen5 x16 link, which is
-    /// one error in 2 s
+    /// and in each second: forty times what PCIe allows a Gen5 x16 link, one in 2 s
     HARMLESS_RATE: harmless_per_second_count = 20.0;
-    /// the same for information; chosen: fewer are no rate
+    /// from which it is information; chosen
     NOTED: noted_count = 20.0;
-    /// the same for information in each second: ten times the bit error rate that PCIe allows
+    /// and in each second: ten times what PCIe allows
     NOTED_RATE: noted_per_second_count = 5.0;
-    /// corrected errors or replays from which slow copies over the link are attributed to them; fewer cost no time that
-    /// a rate shows
+    /// from which slow copies are attributed to them; chosen
     SLOWING: slowing_count = 8.0;
-    /// the same in each second of measuring: DCGM's limit of 8 replays in a minute
+    /// and in each second: DCGM's limit of 8 replays in a minute
     SLOWING_RATE: slowing_per_second_count = 8.0 / 60.0;
 }
 

@@ -10,14 +10,13 @@
 //! # How it is detected
 //!
 //! The link is read before, while and after copies run. Changed lanes are an error, unless every direct copy over the
-//! link was faster than the fewer lanes allow; a generation that fell after it had risen, only if a copy over the
-//! link was slow, and no faster than the lower generation carries: links save power in a pause. Low from the start is
-//! `pcie-narrow`.
+//! link was faster than the fewer lanes allow. A generation that fell after it had risen is an error only if a copy
+//! over the link was slow, and no faster than the lower generation carries: links save power in a pause. Low from the
+//! start is `pcie-narrow`.
 //!
 //! # Sources
 //!
-//! PCIe Base Specification, link training: a link recovers from errors with fewer lanes or lower speed if it must.
-//! NVML, `nvmlDeviceGetCurrPcieLinkGeneration`: idle GPUs lower their generation.
+//! PCIe Base Specification, link training. NVML, `nvmlDeviceGetCurrPcieLinkGeneration`.
 
 use super::prelude::*;
 use super::shared::{self, OfLink};

@@ -7,22 +7,21 @@
 //! - Fewer lanes, and switched on within the last two hours: switch off and on once more.
 //! - GPU outside (Thunderbolt): restart the dock, then exchange cable and dock.
 //! - All GPUs alike: BIOS version and settings before any riser.
-//! - Otherwise: power off, reseat GPU and riser or cable, clean the contacts, look for a bent pin, then swap the GPU
-//!   with another. A fault that moves is the GPU's; one that stays is of slot, riser, processor socket, or a BIOS
-//!   setting that splits the slot (bifurcation).
+//! - Otherwise: power off, reseat GPU and riser or cable, clean the contacts, look for a bent pin, then swap the GPU. A
+//!   fault that moves is the GPU's; one that stays is of slot, riser, processor socket, or the BIOS setting that splits
+//!   the slot (bifurcation).
 //! - Lower generation: BIOS setting for the speed of the slot; riser or cable made for it.
 //!
 //! # How it is detected
 //!
-//! Every link between a GPU and its root is compared with what both its ends support. The highest generation seen
-//! while copies ran over PCIe counts, since links at rest lower it. A copy faster than a reading refutes it. If
-//! nothing was copied over the link, fewer lanes are a warning, and a lower generation of a switch port is
-//! information. A narrow end (x8 board, x4 slot) is `pcie-narrow-by-design`, lanes lost meanwhile are
-//! `pcie-link-changed`.
+//! Every link between a GPU and its root is compared with what both its ends support. The highest generation seen while
+//! copies ran counts, since links at rest lower it; a faster copy refutes a reading. If nothing was copied, fewer lanes
+//! are a warning, a lower generation of a switch port information. A narrow end is `pcie-narrow-by-design`, lanes lost
+//! meanwhile `pcie-link-changed`.
 //!
 //! # Sources
 //!
-//! PCIe Base Specification, link training; NVML, `nvmlDeviceGetMaxPcieLinkWidth` (of GPU and system together).
+//! PCIe Base Specification, link training.
 
 use super::prelude::*;
 use super::shared;

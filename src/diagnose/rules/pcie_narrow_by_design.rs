@@ -15,8 +15,7 @@
 //!
 //! # Sources
 //!
-//! PCIe Base Specification (link capabilities); NVML, `nvmlDeviceGetGpuMaxPcieLinkGeneration` (of the GPU whatever
-//! the slot).
+//! PCIe Base Specification (link capabilities).
 
 use super::pcie_upstream_bottleneck;
 use super::prelude::*;

@@ -5,25 +5,21 @@
 //!
 //! # What to do
 //!
-//! Move the GPU to a slot of the processor (the board's manual names them, usually the topmost). Spread GPUs below
-//! one narrow link over slots with links of their own.
+//! Move the GPU to a slot of the processor (see the board's manual; usually the topmost). Spread GPUs below one narrow
+//! link over slots with links of their own.
 //!
 //! # How it is detected
 //!
-//! A link above carries less than the GPU's own, and its ends support no more. Chipsets: Intel's root ports of vendor
-//! 8086 on bus 0, devices 1b to 1d; AMD's bridges 1022:43xx (and 57a3, 57a4, 57ad of X570). No file shows the uplink
-//! of an Intel chipset (DMI): slow pairs of such a GPU are attributed to it. A warning if copies are slow, or several
-//! GPUs share a link too narrow for one.
-//!
-//! It explains copies down to the best rate through the narrow place, less the margin, and never below 1.5 GB/s (the
-//! narrowest chipset's uplink).
+//! A link above carries less than the GPU's own, and its ends support no more. Chipsets are known by PCI ids: Intel's
+//! root ports on bus 0, devices 1b to 1d, and AMD's bridges 1022:43xx (57a3, 57a4 and 57ad of X570). Slow pairs below
+//! an Intel chipset, whose uplink (DMI) no file shows, are attributed to it, down to 1.5 GB/s. A warning if copies are
+//! slow, or several GPUs share a link too narrow for one.
 //!
 //! # Sources
 //!
-//! Intel's DMI 2.0 has 4 lanes of 5 GT/s, 2 GB/s (Intel's chipset datasheets). Published: PCIe 4 x8 between two GPUs
-//! 13.2 GB/s in slots of the processor, 6.5 in a chipset slot, where peer access took a card from 6.4 to 2.0. Device
-//! ids: public lspci listings (1022:43f4, 43f5); the others and the places of Intel's ports from memory, not
-//! verified.
+//! Intel's DMI 2.0: 4 lanes of 5 GT/s, 2 GB/s (data sheets). Published: PCIe 4 x8 between two GPUs 13.2 GB/s in slots
+//! of the processor, 6.5 in a chipset slot, where peer access took a card from 6.4 to 2.0. Ids but 1022:43f4 and 43f5:
+//! not verified.
 
 use super::host;
 use super::prelude::*;

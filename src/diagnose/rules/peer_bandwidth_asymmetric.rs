@@ -23,8 +23,8 @@ use super::remedy;
 
 rule! {
     "peer-bandwidth-asymmetric", Warning, All(judge);
-    /// how far below its other direction a pair may be; 0.3 was measured on H200, and repeats spread by 5 to 10
-    /// elsewhere (cuda-samples issue 449)
+    /// how far below its other direction a pair may be; 0.3 was measured on H200, repeats elsewhere spread by 5 to 10
+    /// (cuda-samples issue 449)
     BELOW: below_other_direction_percent = 15.0;
 }
 

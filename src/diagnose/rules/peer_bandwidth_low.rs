@@ -1,32 +1,27 @@
 //! # What it means
 //!
-//! Copies between two GPUs are clearly slower than the links between them allow. Collective operations run at the
-//! speed of the slowest pair.
+//! Copies between two GPUs are clearly slower than the links between them allow. Collective operations run at the speed
+//! of the slowest pair.
 //!
 //! # What to do
 //!
 //! Follow other findings on the same GPU first: a narrow PCIe link or an inactive NVLink is a cause, this is its
 //! effect. Without any, stop other work on the GPUs and check again. Then look for NVLink errors
-//! (`nvidia-smi nvlink -e`), clocks that are held back (`nvidia-smi -q -d PERFORMANCE`), and an IOMMU or access
-//! control (ACS) that sends peer traffic through the processor.
+//! (`nvidia-smi nvlink -e`), clocks that are held back (`nvidia-smi -q -d PERFORMANCE`), and an IOMMU or access control
+//! (ACS) that sends peer traffic through the processor.
 //!
 //! # How it is detected
 //!
-//! Reference figures (copy engine, issued by the source, one way, side streams, host not waiting, peer access on)
-//! that one change of the machine slows lie below what healthy machines reach, by more than the margin of the class
-//! and than they scatter.
-//!
-//! That is a share of the payload rate of the narrowest link. Classes: `nvlink-2` to `nvlink-5`, `pcie` below one
-//! switch, `pcie-root` below one host bridge, `pcie-far` elsewhere and in virtual machines. Known models (`h200`,
-//! `h100`, `a100-12-links` and others) have narrower margins. `--config` sets both (`[expected.nvlink-4]`, `percent`
-//! and `margin_percent`).
-//!
-//! Wrong bytes are `data-wrong`, other programs `gpu-busy`.
+//! Reference figures (copy engine, issued by the source, one way, side streams, peer access on) that one change of the
+//! machine slows lie below what healthy machines reach, by more than the margin of the class and than they scatter.
+//! Classes: `nvlink-2` to `nvlink-5`, `pcie` below one switch, `pcie-root` below one host bridge, `pcie-far` elsewhere
+//! and in virtual machines; models such as `h200` have narrower margins. `--config` sets both (`[expected.nvlink-4]`,
+//! `percent` and `margin_percent`).
 //!
 //! # Sources
 //!
-//! Healthy machines reach 88% (8 x H200, measured), 82 to 84% (H100, published), 92% (A100), 84 to 90% over PCIe on
-//! one socket and 62 to 81% across sockets. Azure's node check fails H100 pairs below 335 of 450 GB/s (74%).
+//! Healthy machines reach 88% of the payload rate (8 x H200, measured), 84 to 90% over PCIe on one socket, 62 to 81%
+//! across sockets (published).
 
 use super::peers::{self, Explained, Figures};
 use super::prelude::*;

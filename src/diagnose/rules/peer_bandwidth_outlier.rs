@@ -5,16 +5,15 @@
 //!
 //! # What to do
 //!
-//! Stop other work on the GPUs and check again: a fault that moves from pair to pair is noise. If it stays with one
-//! GPU or link, look for link errors, clocks that are held back, and other traffic on the same switch. Then swap the
-//! GPU with another to see if the fault moves.
+//! Stop other work on the GPUs and check again: a fault that moves from pair to pair is noise. If it stays with one GPU
+//! or link, look for link errors, clocks that are held back, and other traffic on the same switch. Then swap the GPU:
+//! does the fault move?
 //!
 //! # How it is detected
 //!
-//! Reference figures that one change of the machine slows lie below the better pairs connected alike by more than a
-//! parameter; that among equals applies where six or more copies over NVLink agree within about 1%. None lies below
-//! its floor (`peer-bandwidth-low`), not one direction alone is slow (`peer-bandwidth-asymmetric`). Three or more
-//! low figures of one pair count too.
+//! Reference figures that one change of the machine slows, or three figures of one pair, lie below the better pairs
+//! connected alike by more than a parameter. None lies below its floor (`peer-bandwidth-low`), and not one direction
+//! alone is slow (`peer-bandwidth-asymmetric`).
 //!
 //! # Sources
 //!
@@ -26,14 +25,11 @@ use super::{peer_bandwidth_asymmetric, remedy};
 
 rule! {
     "peer-bandwidth-outlier", Warning, All(judge);
-    /// how far below the median of comparable pairs a pair may be; 1 was measured on H200, and repeats spread by 5 to
-    /// 10 elsewhere (cuda-samples issue 449)
+    /// of a pair; 1 was measured on H200, repeats elsewhere spread by 5 to 10 (cuda-samples issue 449)
     OUTLIER: below_median_percent = 10.0;
-    /// the same for all pairs of a GPU in one direction, in the middle; each lies below by half of it. Chosen: six
-    /// times the 1 that was measured between pairs on H200
+    /// of all pairs of a GPU in one direction; chosen: six times the 1 between pairs on H200
     GPU: gpu_below_median_percent = 6.0;
-    /// the same for pairs and GPUs over NVLink if the comparable pairs agree. Chosen: twice what the explanation of the
-    /// figures then allows; one of 18 NVLinks is 5.6
+    /// over NVLink, if six or more copies agree within 1%; chosen below one of 18 NVLinks, which is 5.6
     AMONG_EQUALS: among_equals_percent = 4.5;
 }
 

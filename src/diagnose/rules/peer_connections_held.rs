@@ -15,8 +15,8 @@
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuCtxEnablePeerAccess`; CUDA Programming Guide, "Peer-to-Peer Memory Access": eight peer
-//! connections for each device on systems without NVSwitch.
+//! CUDA Programming Guide, "Peer-to-Peer Memory Access": eight peer connections for each device on systems without
+//! NVSwitch.
 
 use super::prelude::*;
 use model::restore::CUDA_TOO_MANY_PEERS;

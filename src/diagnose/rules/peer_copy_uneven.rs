@@ -9,13 +9,12 @@
 //!
 //! # How it is detected
 //!
-//! Each direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's
-//! share of the reference figure of its own pair.
+//! A direct one-way figure (default streams, issued by the destination, by kernel) lies below the parameter's share of
+//! the reference figure of its pair.
 //!
 //! # Sources
 //!
-//! 8 x H200: all placements and both issuers within 3% of each other (measured). No published figure lies below these
-//! floors.
+//! 8 x H200: all placements and both issuers within 3% of each other (measured).
 
 use super::prelude::*;
 
@@ -23,7 +22,7 @@ rule! {
     "peer-copy-uneven", Warning, All(judge);
     /// least share of the pair's reference figure for copy engines; 97 and more were measured on H200
     FLOOR_COPY: floor_copy_percent = 75.0;
-    /// the same for kernel copies; 93 was measured on H200, and kernels depend on more than the link
+    /// the same for kernel copies; 93 was measured on H200
     FLOOR_KERNEL: floor_kernel_percent = 50.0;
 }
 

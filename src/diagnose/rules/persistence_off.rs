@@ -20,8 +20,8 @@ use super::prelude::*;
 
 rule! {
     "persistence-off", Info, One(judge);
-    /// seconds of the driver's start (cuInit and contexts) from which it is a warning; chosen: three times what 8 x
-    /// H200 with persistence on take (3.3 s, measured)
+    /// seconds of the driver's start from which it is a warning; chosen: three times the 3.3 of 8 x H200 with
+    /// persistence on (measured)
     LONG_START: long_start_s = 10.0;
 }
 

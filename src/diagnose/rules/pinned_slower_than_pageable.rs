@@ -1,33 +1,31 @@
 //! # What it means
 //!
-//! Copies of page-locked memory are slower than those of ordinary memory. What every guide advises makes programs
-//! slower on this machine.
+//! Copies of page-locked memory are slower than those of ordinary memory. Usual advice makes programs slower here.
 //!
 //! # What to do
 //!
-//! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and
-//! if an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask if the
-//! host backs its memory with huge pages. Until then, copy from ordinary memory if the host may wait.
+//! Check if the pinned buffer is on another NUMA node than the ordinary one (`numactl --membind`, profile full), and if
+//! an IOMMU translates the addresses of pinned pages one by one (`iommu=pt`). In a virtual machine, ask if the host
+//! backs its memory with huge pages. Until then, copy from ordinary memory if the host may wait.
 //!
 //! # How it is detected
 //!
 //! Re-used pinned memory is slower than pageable memory in the same direction on the same GPU by more than
 //! `below_pageable_percent` and both spreads (`measurements.host`, copy engine, one GPU at a time). GPUs that use the
-//! page tables of the host (Grace) copy both alike and are not judged. A buffer pinned anew for each copy is
-//! `pageable-slower`.
+//! page tables of the host (Grace) are not judged. A buffer pinned anew for each copy is `pageable-slower`.
 //!
 //! # Sources
 //!
-//! CUDA Best Practices Guide, pinned memory; CUDA Programming Guide, page-locked host memory. On 8 x H200 pinned
-//! memory gives 3.5 to 7 times the rate of pageable memory (measured).
+//! CUDA Best Practices Guide, pinned memory. On 8 x H200 pinned memory gives 3.5 to 7 times the rate of pageable memory
+//! (measured).
 
 use super::host::{self, Rated};
 use super::prelude::*;
 
 rule! {
     "pinned-slower-than-pageable", Warning, One(judge);
-    /// how far below pageable memory pinned memory may be before it is reported; chosen: the 5 to 10 that repeats
-    /// spread by (cuda-samples issue 449)
+    /// how far below pageable memory pinned memory may be; chosen: the 5 to 10 that repeats spread by (cuda-samples
+    /// issue 449)
     BELOW: below_pageable_percent = 10.0;
 }
 

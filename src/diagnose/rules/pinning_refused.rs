@@ -15,8 +15,7 @@
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuMemHostAlloc` and `cuMemHostRegister` (out of memory, not permitted); getrlimit(2),
-//! RLIMIT_MEMLOCK; cgroup v2, memory.max.
+//! CUDA driver API, `cuMemHostAlloc` and `cuMemHostRegister`; getrlimit(2), RLIMIT_MEMLOCK; cgroup v2, memory.max.
 
 use super::prelude::*;
 

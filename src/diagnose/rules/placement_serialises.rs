@@ -4,25 +4,24 @@
 //!
 //! # What to do
 //!
-//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), profiler, debugger,
-//! and other work on the GPUs. A copy that runs beside a kernel it should wait for is the driver's fault: update it.
+//! Look for variables that force order (CUDA_LAUNCH_BLOCKING=1, CUDA_DEVICE_MAX_CONNECTIONS=1), profiler, debugger, and
+//! other work on the GPUs. A copy that runs beside a kernel it should wait for is the driver's fault: update it.
 //!
 //! Default streams on the wrong side serialise by CUDA's order. In PyTorch, issue the copy under
-//! `torch.cuda.stream(...)` with a stream of its own on **both** devices, synchronise with events (`wait_event`) at
-//! the point of use, and call `record_stream` on tensors that cross. `non_blocking=True` changes nothing between
-//! GPUs; with the host it needs pinned memory.
+//! `torch.cuda.stream(...)` with a stream of its own on **both** devices, synchronise with events (`wait_event`) at the
+//! point of use, and call `record_stream` on tensors that cross. `non_blocking=True` changes nothing between GPUs; with
+//! the host it needs pinned memory.
 //!
 //! # How it is detected
 //!
-//! For each placement, CUDA's order of streams and the events of frameworks say whether the copy may run beside the kernel
-//! (`expected_overlap_percent`; docs/measurement.md has the table). The median share of the kernel's time during which the
-//! copy ran is below 50% on some pair although it may, or not although it may not: shares of 0 to 1 and of 100 were
+//! For each placement, CUDA's order of streams and the events of frameworks say whether the copy may run beside the
+//! kernel (`expected_overlap_percent`; docs/measurement.md has the table). The median share of the kernel's time during
+//! which the copy ran is below 50% on some pair although it may, or not although it may not; 0 to 1 and 100 were
 //! measured on H100 and H200.
 //!
 //! # Sources
 //!
-//! Measured on 8 x H200, with PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1; PyTorch,
-//! aten/src/ATen/native/cuda/Copy.cu.
+//! Measured on 8 x H200, with PyTorch 2.11 as well; CUDA Programming Guide 3.4.2.1.
 
 use super::prelude::*;
 use model::measurement::Overlap;

@@ -11,14 +11,12 @@
 //!
 //! # How it is detected
 //!
-//! A limit was reached, or far too low, while the system refused a file, thread or memory, or the driver returned
-//! NVML 999, CUDA 304, or "out of memory". Far too low: below 1024 open files, or 4 TiB of address space (chosen:
-//! CUDA reserves addresses for all memory).
+//! A limit was reached, or far too low (below 1024 open files, or 4 TiB of address space: chosen), while the system
+//! refused a file, thread or memory, or the driver returned NVML 999, CUDA 304, or "out of memory".
 //!
 //! # Sources
 //!
-//! getrlimit(2); Linux control groups, `pids.max`. A healthy 4 x H200 with 24 open files: NVML 999 for GPUs, CUDA 304
-//! for contexts.
+//! getrlimit(2); Linux control groups, `pids.max`.
 
 use super::prelude::*;
 

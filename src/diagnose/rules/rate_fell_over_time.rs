@@ -1,29 +1,27 @@
 //! # What it means
 //!
-//! Copies became slower during hours under load. If the clocks of a GPU fell with them, the cooling is the cause;
-//! if not, a link is that repeats packets, or loses lanes as it warms up, and does this before it fails.
+//! Copies became slower during hours under load. If the clocks of a GPU fell with them, the cause is cooling; if not, a
+//! link that repeats packets or loses lanes as it warms up, as links do before they fail.
 //!
 //! # What to do
 //!
 //! If the clocks fell: look at temperatures and fans (`nvidia-smi -q -d TEMPERATURE,PERFORMANCE`), air filters,
-//! blanking plates, the loops of liquid cooling, and the room. Do not swap links or cables: they follow the clocks.
+//! blanking plates, liquid cooling, and the room. Do not swap links or cables.
 //!
-//! If they did not: compare the error counters of the links with those before the hours (`nvidia-smi nvlink -e`, AER
-//! in `lspci -vvv`), and look for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it
-//! falls again, swap the GPU to see whether the fault moves.
+//! If they did not: compare the error counters of the links with those before the hours (`nvidia-smi nvlink -e`, AER in
+//! `lspci -vvv`), and look for Xid messages. Reseat the GPU when the machine is cold, then repeat the hours. If it
+//! falls again, swap the GPU: does the fault move?
 //!
 //! # How it is detected
 //!
-//! For each flow (`measurements.soak`) the mean of the last five minutes lies below that of five minutes at the
-//! start, after four that are left out, by more than `fallen_percent` and five times the scatter of minutes; or below
-//! what the check before the hours explains (as `load-below-expected`). The clocks are the cause if those of a GPU at
-//! an end fell by half as much or more. Left out: minutes in which another program used one of the GPUs, and flows
-//! that share a GPU in the same direction with another of their pattern.
+//! The mean of a flow (`measurements.soak`) in the last five minutes lies below that of five minutes after the first
+//! four, by more than `fallen_percent` and five times the scatter of minutes; or below what the check before the hours
+//! explains. The clocks are the cause if those of a GPU at an end fell by half as much or more. Minutes in which
+//! another program used the GPUs do not count.
 //!
 //! # Sources
 //!
-//! Rates of copies between H200 differ by 0.1 to 0.3% from one run to the next (measured). NVML,
-//! `nvmlClocksThrottleReasons`: thermal slowdown lowers the clocks of multiprocessors and memory.
+//! Copies between H200 differ by 0.1 to 0.3% between runs (measured). NVML, `nvmlClocksThrottleReasons`.
 
 use super::over_time::{self, Ends, Fallen, OfPlace, Since};
 use super::over_time_check;
@@ -31,7 +29,7 @@ use super::prelude::*;
 
 rule! {
     "rate-fell-over-time", Warning, All(judge);
-    /// how much slower a flow may be at the end than at the start; chosen: three times what runs on H200 differ by
+    /// how much slower a flow may be at the end; chosen: three times what runs on H200 differ by
     PERCENT: fallen_percent = 1.0;
 }
 

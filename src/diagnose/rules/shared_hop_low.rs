@@ -10,14 +10,12 @@
 //! # How it is detected
 //!
 //! A change of a link slows several flows at once (`measurements.load`) and none alone. Together they reach less than
-//! single flows explain, by more than the margin of their class: max-min fair shares, in which no flow has more than
-//! alone, and a hop of unknown rate carries what one flow got through it. Sums below a single flow are
+//! single flows explain (max-min fair shares), by more than the margin of their class. Sums below a single flow are
 //! `load-below-expected`.
 //!
 //! # Sources
 //!
-//! 8 x H200: 399 GB/s into one GPU from all others at once, 390 each if every GPU sends and receives, 396 alone
-//! (measured).
+//! 8 x H200: 399 GB/s into one GPU from all others, 390 each if every GPU sends and receives, 396 alone (measured).
 
 use super::load::{self, Low};
 use super::load_below_expected;

@@ -1,31 +1,26 @@
 //! # What it means
 //!
-//! Memory of one process cannot be used by another in a common way. Programs of several processes (NCCL, vLLM,
-//! SGLang, UCX, Ray) end, hang, or take a slower way without a word.
+//! Memory of one process cannot be used by another in a common way. Programs of several processes (NCCL, vLLM, SGLang,
+//! UCX, Ray) end, hang, or take a slower way silently.
 //!
 //! # What to do
 //!
-//! The message names the cause: an IPC namespace of its own (`--ipc=host`), room of /dev/shm (`--shm-size`), calls
-//! that a seccomp profile refuses, the limit of open files. Otherwise look for messages of the driver, and compare
-//! with a check on the host. Legacy handles between two containers also need a common PID namespace
-//! (`--pid=container:NAME`), which is not tested.
+//! The message names the cause: an IPC namespace of its own (`--ipc=host`), room of /dev/shm (`--shm-size`), calls that
+//! a seccomp profile refuses, the limit of open files. Otherwise look for messages of the driver, and compare with a
+//! check on the host. Legacy handles between two containers also need a common PID namespace (`--pid=container:NAME`),
+//! which is not tested.
 //!
 //! # How it is detected
 //!
-//! `check --profile full`, or `--only share`, starts two processes. One hands memory over (`measurements.sharing`) by
-//! legacy IPC handle, file descriptor over a socket, and file of /dev/shm that both register; a kernel of the other
-//! checks what it wrote.
-//!
-//! It is an error if neither handle nor descriptor works between GPUs with peer access, or a call does not return
-//! within two seconds; a warning if a way is refused. What driver or GPU lack (legacy handles under WSL 2) is no
-//! finding.
+//! In `full`, or with `--only share`, one process hands memory to another (`measurements.sharing`) by legacy IPC
+//! handle, file descriptor, and file of /dev/shm; a kernel of the other checks it. It is an error if neither handle nor
+//! descriptor works between GPUs with peer access, or a call takes over two seconds; a warning if a way is refused.
+//! What driver or GPU lack is no finding.
 //!
 //! # Sources
 //!
-//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; NVIDIA, CUDA on WSL user guide; NCCL,
-//! environment variables (`NCCL_CUMEM_ENABLE`, `NCCL_CUMEM_HOST_ENABLE`) and troubleshooting (shared memory); Docker,
-//! `--ipc`, `--shm-size`; TensorRT-LLM pull request 17034 (`cudaIpcOpenMemHandle` refused); vLLM pull request 55906
-//! (PID namespaces).
+//! CUDA driver API, `cuIpcGetMemHandle`, `cuMemExportToShareableHandle`; TensorRT-LLM pull request 17034; vLLM pull
+//! request 55906 (PID namespaces).
 
 use super::prelude::*;
 use model::measurement::{Obstacle, Rung, Sharing};

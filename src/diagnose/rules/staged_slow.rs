@@ -5,19 +5,19 @@
 //! # What to do
 //!
 //! Follow PCIe findings of the same GPUs first. One slow GPU: its slot, riser or cable. All slow: fit every memory
-//! channel, stop other work, run programs on the NUMA node of the GPUs (`numactl`). Virtual machine: ask if its
-//! memory and processors are pinned to these nodes.
+//! channel, stop other work, run programs on the NUMA node of the GPUs (`numactl`). Virtual machine: ask if its memory
+//! and processors are pinned to these nodes.
 //!
 //! # How it is detected
 //!
-//! Staged reference figures that one change of the machine slows lie below what healthy machines reach of the
-//! narrowest PCIe link's payload rate, by more than the margin of the class `staged` (`[expected.staged]` with
-//! `--config`), or by more than `below_median_percent` below the better ones with the same way to the host. If the
-//! same change slows copies with the host, `host-bandwidth-low` reports it.
+//! Staged reference figures that one change of the machine slows lie below what healthy machines reach of the narrowest
+//! PCIe link's payload rate, by more than the margin of the class `staged` (`[expected.staged]` with `--config`), or by
+//! more than `below_median_percent` below the better ones with the same way to the host. If copies with the host slow
+//! too, `host-bandwidth-low` reports it.
 //!
 //! # Sources
 //!
-//! 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s (measured). A forum user on a x4 slot reached 6.1 to 8.6 GB/s.
+//! 8 x H200 (a virtual machine): 35 to 38 of 63 GB/s (measured).
 
 use super::host;
 use super::peers::{self, Explained, Figures};
@@ -25,8 +25,7 @@ use super::prelude::*;
 
 rule! {
     "staged-slow", Warning, All(judge);
-    /// how far below the median of comparable staged pairs a pair may be; 5 was measured on H200, and the host's memory
-    /// has more part in it than the link: chosen wide
+    /// how far below comparable staged pairs a pair may be; chosen wide: 5 was measured on H200
     BELOW: below_median_percent = 30.0;
 }
 

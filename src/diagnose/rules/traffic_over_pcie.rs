@@ -10,20 +10,20 @@
 //!
 //! # How it is detected
 //!
-//! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink. The GPU's
-//! NVLinks counted less than `least_nvlink_percent` of it, and its PCIe link at least as much as they lack. Less than
-//! 4 GiB is copied, since some counters wrap there.
+//! Counters are read around known traffic (`measurements.counted`) that the graph routes over NVLink, of less than 4
+//! GiB, since some counters wrap there. The GPU's NVLinks counted less than `least_nvlink_percent` of it, and its PCIe
+//! link at least as much as they lack.
 //!
 //! # Sources
 //!
-//! NVML, fields 138 and 139 (NVLink data sent and received) and 197 and 198 (PCIe bytes).
+//! NVML, fields 138 and 139 (NVLink data), 197 and 198 (PCIe bytes).
 
 use super::counted::{self, Direction};
 use super::prelude::*;
 
 rule! {
     "traffic-over-pcie", Error, One(judge);
-    /// what NVLinks must have counted of what was copied; chosen: counters of healthy machines are within 1
+    /// what NVLinks must have counted; chosen: counters of healthy machines are within 1
     LEAST: least_nvlink_percent = 50.0;
 }
 

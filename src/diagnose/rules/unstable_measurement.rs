@@ -10,18 +10,15 @@
 //! # How it is detected
 //!
 //! Three or more samples of a reference figure spread (largest less smallest, in per cent of the median) by more than
-//! the parameter, as at least half of a direct pair's one-way figures do.
-//!
-//! Two or more above `stalls_percent`, or six or more rows of 1.4 times the median (after one, 200 more copies are
-//! timed), are an error, unless other programs hold memory on these GPUs or all pairs show it. Host and staged copies
-//! of a virtual machine are information. Pageable and newly page-locked memory, calls and launches scatter by 50% and
-//! more and are not judged.
+//! the parameter; of a direct pair, at least half of its one-way figures do. It is an error if two or more figures of a
+//! pair spread above `stalls_percent`, or six rows of one take 1.4 times the median, unless other programs hold memory
+//! on these GPUs or all pairs show it. Host and staged copies of a virtual machine are information. Pageable and newly
+//! page-locked memory, calls and launches are not judged.
 //!
 //! # Sources
 //!
-//! Azure's node check: a single pass drained good nodes. Host, 2 and 4 x H200: up to 4.6% both ways; pageable 11%,
-//! calls up to 87%. 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports, 40 to 62% staged in 3
-//! (measured, 2026-11-26).
+//! 4 x H100 in virtual machines: 10 to 126% with the host in 10 of 62 reports, 40 to 62% staged in 3 (measured,
+//! 2026-11-26).
 
 use super::host::LEAST_SAMPLES;
 use super::prelude::*;
@@ -30,18 +27,15 @@ use crate::kind::DecidedBy;
 
 rule! {
     "unstable-measurement", Warning, All(judge);
-    /// most that the rows of a direct figure may spread by: the upper end of what is usual between repeats
-    /// (cuda-samples issue 449: 5 to 10)
+    /// direct copies; repeats spread by 5 to 10 (cuda-samples issue 449)
     DIRECT: spread_percent = 10.0;
-    /// the same for staged copies: chosen twice as wide, since 4.6 was measured where direct copies had 1.3
+    /// staged copies; chosen: 4.6 was measured where direct copies had 1.3
     STAGED: spread_staged_percent = 20.0;
-    /// the same for page-locked memory between host and GPU one way: as direct copies, 1.3 was measured
+    /// page-locked memory, host and GPU, one way; 1.3 was measured
     HOST: spread_host_percent = 10.0;
-    /// the same both ways, of several GPUs at once and of pipelines: chosen, twice the 20 by which such figures of
-    /// healthy H200 differ from one run to the next
+    /// the same both ways, several GPUs, pipelines; chosen: twice the 20 between runs of healthy H200
     HOST_SHARED: spread_host_shared_percent = 40.0;
-    /// spread from which single copies count as stalled, if two or more figures of a pair have it: chosen, four times
-    /// what is usual between repeats
+    /// from which copies count as stalled; chosen
     STALLS: stalls_percent = 40.0;
 }
 
