@@ -18,6 +18,9 @@
 //! - Replays, and errors that forward error correction left: a warning if a copy of the GPU is slow, otherwise
 //!   information, since congestion raises them.
 //!
+//! In the output of other tools (`nvidia-smi nvlink -e`) the counters since the driver was loaded are information, and a
+//! warning if CRC errors or recoveries are among them and other links counted nothing.
+//!
 //! # Sources
 //!
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
@@ -46,7 +49,31 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .collect();
         (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
     };
-    evidence.links().iter().filter_map(of).collect()
+    let live = evidence.links().iter().filter_map(of);
+    live.chain(evidence.read_from.into_iter().flat_map(|_| of_input(evidence))).collect()
+}
+
+/// Returns the findings on counters that other tools show. They count since the driver was loaded.
+fn of_input(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let errors = |link: &NvLink| NvLinkErrorsAdded {
+        link: link.link,
+        crc: link.crc_errors.get().unwrap_or(0),
+        replay: link.replay_errors.get().unwrap_or(0),
+        recovery: link.recovery_errors.get().unwrap_or(0),
+        ..NvLinkErrorsAdded::default()
+    };
+    let gpus = evidence.snapshot.gpus.iter();
+    let links = |gpu: &Gpu| gpu.nvlinks.known().into_iter().flatten().map(errors).collect();
+    let all: Vec<(u32, Vec<_>)> = gpus.map(|gpu| (gpu.index, links(gpu))).collect();
+    // Links that counted nothing in the same time show that it is not usual here.
+    let clean = all.iter().flat_map(|(_, links)| links).any(|one| one.all() == 0);
+    let of = |(index, links): &(u32, Vec<NvLinkErrorsAdded>)| {
+        let counted: Vec<_> = links.iter().copied().filter(|one| one.all() > 0).collect();
+        let odd = clean && counted.iter().any(|one| one.crc + one.recovery > 0);
+        let found = (!counted.is_empty()).then(|| finding(evidence, *index, &counted))?;
+        Some(found.at(if odd { Severity::Warning } else { Severity::Info }))
+    };
+    all.iter().filter_map(of).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
@@ -84,10 +111,14 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         (lost, "lost packet"),
         (uncorrected, "uncorrected error"),
     ];
+    let when = match evidence.read_from {
+        Some(_) => "since the driver was loaded",
+        None => "during the check",
+    };
     let mut found = RULE
         .finding(
             subject,
-            format!("{which} counted {} during the check{fine}", words::counted(&counts)),
+            format!("{which} counted {} {when}{fine}", words::counted(&counts)),
             Plan::now([Step::CheckAgain, Step::LinkErrorsOf(gpu(index)), Step::XidOf("74")])
                 .if_it_stays([reseat, Step::Swap(Part::of(&[index]))]),
         )

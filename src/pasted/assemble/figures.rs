@@ -10,7 +10,9 @@ use model::host::HostCopy;
 use model::measurement::{
     CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Verified,
 };
+
 use model::placement::{Pair, Path};
+use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::units::{Bytes, GbPerSecond};
 
 /// Name of the profile of such figures.
@@ -79,6 +81,35 @@ pub(super) fn measurements(
                 hindered: false,
             });
             ledger.origin(format!("driver.peer_access[{}→{}]", pair.source, pair.destination), *at);
+        }
+    }
+    let only: Vec<u32> = names.all().into_keys().collect();
+    for (at, what) in told {
+        let (pairs, code, text) = match what {
+            Note::Refused(one, other, text) => {
+                let pair = pair_of(one, other, at);
+                (pair.into_iter().flat_map(|pair| [pair, pair.reversed()]).collect(), None, text)
+            }
+            // Only two GPUs show which pair was meant.
+            Note::Fault(kind, _, text) if kind.cuda_code().is_some() => {
+                let pairs = Pair::ordered(&only);
+                let pairs = if only.len() == 2 { pairs } else { Vec::new() };
+                (pairs, kind.cuda_code(), text)
+            }
+            _ => continue,
+        };
+        let (text, driver) = (format!("{text} ({at})"), &mut all.driver);
+        if code == Some(CUDA_SYSTEM_NOT_READY) {
+            (driver.failure, driver.failure_code) = (Some(text), code);
+            continue;
+        }
+        for pair in pairs {
+            let known = driver.peer_access.iter().position(|said| said.pair == pair);
+            let possible = known.and_then(|at| driver.peer_access.swap_remove(at).possible);
+            let failure = Some(text.clone());
+            let said =
+                CudaPeerAccess { pair, possible, failure, failure_code: code, hindered: false };
+            driver.peer_access.push(said);
         }
     }
     all.driver.peer_access.sort_by_key(|said| said.pair);
@@ -159,7 +190,9 @@ pub(super) fn measurements(
         }
     }
     remarks.append(&mut cells.remarks);
-    let any = all.each().next().is_some() || !all.driver.peer_access.is_empty();
+    let any = all.each().next().is_some()
+        || !all.driver.peer_access.is_empty()
+        || all.driver.failure.is_some();
     any.then_some(all)
 }
 

@@ -34,6 +34,9 @@ const MOST_CONTRADICTIONS: usize = 50;
 /// The output that names GPUs by address and says nothing else of them.
 const ONLY_NAMES: &str = "nccl-log";
 
+/// The kind of lines beside the output of tools. Those that name a GPU say that it is lost.
+const OF_LOSS: &str = "";
+
 /// All names and the GPU of each.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -87,6 +90,7 @@ pub(super) fn keys(what: &Note) -> Vec<&Key> {
         | Note::SomeAccess(one, other, _)
         | Note::Bond(one, other, _)
         | Note::Access(one, other, _)
+        | Note::Refused(one, other, _)
         | Note::Peer(one, other, ..)
         | Note::Latency(one, other, ..) => vec![one, other],
         Note::Host(_)
@@ -111,8 +115,11 @@ impl Names {
         let mut groups: Vec<Aliases> = Vec::new();
         let mut place: BTreeMap<Name, usize> = BTreeMap::new();
         let mut described: BTreeSet<PciAddress> = BTreeSet::new();
+        let mut lost: BTreeSet<PciAddress> = BTreeSet::new();
         for (from, what) in told {
-            if from.kind != ONLY_NAMES {
+            if let (OF_LOSS, Note::Gpu(Key::Pci(address), _)) = (from.kind, what) {
+                lost.insert(*address);
+            } else if from.kind != ONLY_NAMES {
                 described.extend(keys(what).into_iter().filter_map(|key| match key {
                     Key::Pci(address) => Some(*address),
                     _ => None,
@@ -136,7 +143,8 @@ impl Names {
             }
         }
         groups.retain(|group| !group.names.is_empty());
-        names.number(groups, &described);
+        lost.retain(|address| !described.contains(address));
+        names.number(groups, &described, &lost);
         Ok(names)
     }
 
@@ -179,8 +187,20 @@ impl Names {
     }
 
     /// Gives each group the index of its GPU. `described` are the addresses of which some output says more than that they are
-    /// there.
-    fn number(&mut self, groups: Vec<Aliases>, described: &BTreeSet<PciAddress>) {
+    /// there, `lost` those that only the message of their loss names: no list has them.
+    fn number(
+        &mut self,
+        mut groups: Vec<Aliases>,
+        described: &BTreeSet<PciAddress>,
+        lost: &BTreeSet<PciAddress>,
+    ) {
+        let mut apart: Vec<Aliases> = Vec::new();
+        groups.retain(|group| {
+            let is_lost =
+                group.index().is_none() && group.pci().is_some_and(|at| lost.contains(&at));
+            apart.extend(is_lost.then(|| group.clone()));
+            !is_lost
+        });
         let (mut with, without): (Vec<Aliases>, Vec<Aliases>) =
             groups.into_iter().partition(|group| group.index().is_some());
         let (mut by_address, by_number): (Vec<Aliases>, Vec<Aliases>) =
@@ -219,7 +239,7 @@ impl Names {
             self.add(group, index);
         }
         let mut free = (0..).filter(|index| with.iter().all(|group| group.index() != Some(*index)));
-        for group in by_address {
+        for group in by_address.into_iter().chain(apart) {
             let index = free.next().unwrap_or_default();
             self.add(&group, index);
         }

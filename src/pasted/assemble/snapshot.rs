@@ -9,7 +9,11 @@ use crate::told::NOT_THERE;
 use model::pasted::{PastedFault, PastedFaultKind};
 use model::placement::Pair;
 use model::reading::Reading;
-use model::snapshot::{Gpu, GpuPair, NvLink, P2pStatus, PciFunction, Snapshot};
+use model::restore::NVML_VERSION_MISMATCH;
+use model::snapshot::{
+    BoundDriver, DeviceFile, DisplayFunction, Gpu, GpuPair, NvLink, P2pStatus, PciFunction,
+    Snapshot,
+};
 use model::units::PciAddress;
 
 /// Xid of a GPU that has fallen off the bus.
@@ -18,12 +22,16 @@ const OFF_THE_BUS: u32 = 79;
 impl Joined {
     /// Marks GPUs that the driver calls lost and that no output describes otherwise.
     fn lost(&mut self, gpus: &mut [Gpu]) {
-        for xid in self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS) {
-            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(xid.pci));
+        let off = self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS).map(|xid| {
+            (xid.pci, "it has fallen off the bus, says the kernel's log (Xid 79)".to_owned())
+        });
+        let lost = self.faults.iter().filter(|fault| fault.kind == PastedFaultKind::Lost);
+        let lost = lost.filter_map(|fault| Some((fault.pci?, fault.to_string())));
+        for (pci, why) in off.chain(lost) {
+            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(pci));
             if let Some(gpu) = gpu.filter(|gpu| gpu.power_state.known().is_none()) {
-                let why = "it has fallen off the bus, says the kernel's log (Xid 79)";
-                gpu.power_state = Reading::failed(why);
-                gpu.memory_total_bytes = Reading::failed(why);
+                gpu.power_state = Reading::failed(&*why);
+                gpu.memory_total_bytes = Reading::failed(&*why);
             }
         }
     }
@@ -75,22 +83,32 @@ impl Joined {
         }
     }
 
-    /// A GPU that another output describes was started after all.
-    fn started(&mut self, gpus: &[Gpu]) {
-        let runs = |fault: &PastedFault| {
-            let is_it = |gpu: &&Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
-            let gpu = gpus.iter().find(is_it);
-            fault.kind == PastedFaultKind::NotStarted
-                && gpu.is_some_and(|gpu| gpu.power_state.known().is_some())
-        };
-        let (runs, faults) =
-            std::mem::take(&mut self.faults).into_iter().partition(|fault| runs(fault));
-        self.faults = faults;
-        let runs: Vec<PastedFault> = runs;
-        self.problems.extend(
-            runs.into_iter()
-                .map(|fault| format!("{} (line {} of {})", fault.text, fault.line, fault.input)),
-        );
+    /// A GPU that another output describes was started after all, and so was a driver that describes any. Other GPUs that
+    /// could not be started are not listed.
+    fn started(&mut self, gpus: &[Gpu], unlisted: &mut Vec<DisplayFunction>) {
+        let running = gpus.iter().filter(|gpu| gpu.power_state.known().is_some());
+        let running: Vec<Option<PciAddress>> = running.map(|gpu| gpu.pci.get()).collect();
+        for fault in std::mem::take(&mut self.faults) {
+            let of_driver = fault.pci.is_none() && !fault.kind.is_of_start();
+            let runs = running.contains(&fault.pci) || (of_driver && !running.is_empty());
+            if runs && fault.kind <= PastedFaultKind::NoNvml {
+                if fault.kind == PastedFaultKind::Mismatch {
+                    self.host.kernel_module_version = Reading::Unknown(NOT_THERE);
+                }
+                self.problems.push(fault.to_string());
+                continue;
+            }
+            let is_known = |address| unlisted.iter().any(|one| one.address == address);
+            if let Some(address) = fault.pci.filter(|at| fault.kind.is_of_start() && !is_known(*at))
+            {
+                unlisted.push(DisplayFunction {
+                    driver: Reading::Known(BoundDriver::Nvidia),
+                    device_file: Reading::Known(DeviceFile::Usable),
+                    ..DisplayFunction::unread(address, None, &NOT_THERE)
+                });
+            }
+            self.faults.push(fault);
+        }
     }
 
     /// Makes the snapshot of what was joined.
@@ -106,7 +124,7 @@ impl Joined {
         // A list that lacks an address of a GPU cannot show which other one is missing.
         let whole = self.listed.is_some_and(|listed| listed as usize == addresses.len())
             && own.len() == addresses.len();
-        let unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
+        let mut unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
         let others = unlisted.iter().map(|function| function.address);
         let pci = self.tree.ways(own.iter().copied().chain(others));
         self.bus_errors(&pci);
@@ -133,7 +151,9 @@ impl Joined {
                 fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
             }
         }
-        self.started(&gpus);
+        self.started(&gpus, &mut unlisted);
+        let is_mismatch = |fault: &PastedFault| fault.kind == PastedFaultKind::Mismatch;
+        let refused = self.faults.iter().any(is_mismatch).then_some(NVML_VERSION_MISMATCH);
         let mut links = std::mem::take(&mut self.links);
         let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
         for (gpu, by_dots) in &self.cut {
@@ -181,7 +201,7 @@ impl Joined {
             unlisted_gpus: unlisted,
             nvswitches: switches,
             problems: std::mem::take(&mut self.problems),
-            nvml_failure_code: None,
+            nvml_failure_code: refused,
         }
     }
 }
