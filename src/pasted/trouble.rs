@@ -26,6 +26,8 @@ const FAULTS: &[(Kind, &[&str])] = &[
         &[
             "None of the NVIDIA devices were initialized",
             "RmInitAdapter failed",
+            "rm_init_adapter failed",
+            "Cannot initialize GSP",
             "probe routine failed",
             "probe with driver nvidia failed",
             "nvidia: probe of",
@@ -53,6 +55,9 @@ const NO_HANDLE: &str = "Unable to determine the device handle";
 /// Words of the driver for libraries of another version. The versions follow, on this line or on those below.
 const API_MISMATCH: &str = "API mismatch: the client";
 
+/// Words of the kernel for a function that errors of PCIe have put out of use.
+const NO_RECOVERY: &str = "AER: can't recover";
+
 /// Words of NCCL before the numbers of two GPUs.
 const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
 
@@ -68,7 +73,7 @@ const ERRORS: &[&str] = &[
     "Test NCCL failure",
     "Could not enable P2P between",
     // The kernel's log.
-    "AER: can't recover",
+    NO_RECOVERY,
     "AER: Device recovery failed",
     "device recovery failed",
     "from D3cold",
@@ -193,8 +198,10 @@ fn stated(text: &str) -> Option<Note> {
         return Some(Note::Refused(one, other, shortened(text)));
     }
     let says = |all: &&[&str]| all.iter().any(|words| text.contains(words));
-    if let Some((kind, _)) = FAULTS.iter().find(|(_, words)| says(words)) {
-        return Some(Note::Fault(*kind, address(text), shortened(text)));
+    let is_gone = text.contains("nvidia ") && text.contains(NO_RECOVERY);
+    let fault = FAULTS.iter().find(|(_, words)| says(words)).map(|(kind, _)| *kind);
+    if let Some(kind) = fault.or(is_gone.then_some(Kind::PcieFatal)) {
+        return Some(Note::Fault(kind, address(text), shortened(text)));
     }
     let is_error = says(&ERRORS) || is_bad_state(text) || is_driver_failure(text);
     is_error.then(|| Note::Problem(shortened(text)))

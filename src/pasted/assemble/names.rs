@@ -34,13 +34,12 @@ const MOST_CONTRADICTIONS: usize = 50;
 /// The output that names GPUs by address and says nothing else of them.
 const ONLY_NAMES: &str = "nccl-log";
 
-/// The kind of lines beside the output of tools. Those that name a GPU say that it is lost.
-const OF_LOSS: &str = "";
-
 /// All names and the GPU of each.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     gpus: BTreeMap<Name, u32>,
+    /// True if a line beside the output of tools names a GPU: it is lost, and no list has it.
+    has_lost: bool,
     /// How names were matched that no output matches.
     pub remarks: Vec<String>,
     pub contradictions: Vec<String>,
@@ -115,11 +114,9 @@ impl Names {
         let mut groups: Vec<Aliases> = Vec::new();
         let mut place: BTreeMap<Name, usize> = BTreeMap::new();
         let mut described: BTreeSet<PciAddress> = BTreeSet::new();
-        let mut lost: BTreeSet<PciAddress> = BTreeSet::new();
         for (from, what) in told {
-            if let (OF_LOSS, Note::Gpu(Key::Pci(address), _)) = (from.kind, what) {
-                lost.insert(*address);
-            } else if from.kind != ONLY_NAMES {
+            names.has_lost |= from.kind.is_empty() && matches!(what, Note::Gpu(..));
+            if from.kind != ONLY_NAMES {
                 described.extend(keys(what).into_iter().filter_map(|key| match key {
                     Key::Pci(address) => Some(*address),
                     _ => None,
@@ -143,8 +140,7 @@ impl Names {
             }
         }
         groups.retain(|group| !group.names.is_empty());
-        lost.retain(|address| !described.contains(address));
-        names.number(groups, &described, &lost);
+        names.number(groups, &described);
         Ok(names)
     }
 
@@ -187,20 +183,8 @@ impl Names {
     }
 
     /// Gives each group the index of its GPU. `described` are the addresses of which some output says more than that they are
-    /// there, `lost` those that only the message of their loss names: no list has them.
-    fn number(
-        &mut self,
-        mut groups: Vec<Aliases>,
-        described: &BTreeSet<PciAddress>,
-        lost: &BTreeSet<PciAddress>,
-    ) {
-        let mut apart: Vec<Aliases> = Vec::new();
-        groups.retain(|group| {
-            let is_lost =
-                group.index().is_none() && group.pci().is_some_and(|at| lost.contains(&at));
-            apart.extend(is_lost.then(|| group.clone()));
-            !is_lost
-        });
+    /// there.
+    fn number(&mut self, groups: Vec<Aliases>, described: &BTreeSet<PciAddress>) {
         let (mut with, without): (Vec<Aliases>, Vec<Aliases>) =
             groups.into_iter().partition(|group| group.index().is_some());
         let (mut by_address, by_number): (Vec<Aliases>, Vec<Aliases>) =
@@ -208,7 +192,7 @@ impl Names {
         by_address.sort_by_key(Aliases::pci);
         with.sort_by_key(Aliases::index);
         let bare: Vec<usize> = (0..with.len()).filter(|at| with[*at].pci().is_none()).collect();
-        if !by_address.is_empty() && bare.len() == by_address.len() {
+        if !by_address.is_empty() && bare.len() == by_address.len() && !self.has_lost {
             // NVML numbers GPUs by their addresses.
             self.remarks.push(format!(
                 "{} GPUs that some output names by index and other output by address were matched in their order",
@@ -217,7 +201,7 @@ impl Names {
             for (at, group) in bare.into_iter().zip(std::mem::take(&mut by_address)) {
                 with[at].names.extend(group.names);
             }
-        } else if bare.len() > by_address.len() {
+        } else if bare.len() >= by_address.len() {
             // They are some of those with an index: as further ones, they would be counted twice.
             let all = by_address.len();
             by_address.retain(|group| group.pci().is_some_and(|pci| described.contains(&pci)));
@@ -239,7 +223,7 @@ impl Names {
             self.add(group, index);
         }
         let mut free = (0..).filter(|index| with.iter().all(|group| group.index() != Some(*index)));
-        for group in by_address.into_iter().chain(apart) {
+        for group in by_address {
             let index = free.next().unwrap_or_default();
             self.add(&group, index);
         }

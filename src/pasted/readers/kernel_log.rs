@@ -163,7 +163,10 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
     let seconds_since_boot = seconds.map(|seconds| seconds as u64);
     if let Some(xid) = hardware::kernel_log::xid(said) {
         let xid = Xid { seconds_since_boot, ..xid };
-        notes.add(line, Note::Xid(Box::new(xid)));
+        // Further lines of an event of an NVSwitch.
+        if !["Severity ", "Data "].iter().any(|start| xid.text.starts_with(start)) {
+            notes.add(line, Note::Xid(Box::new(xid)));
+        }
         return;
     }
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);

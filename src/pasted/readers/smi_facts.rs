@@ -157,8 +157,6 @@ impl State {
                 notes.same(line, gpu.clone(), Key::Uuid(value.to_owned()));
             }
             (_, "serial_number" | "serial") => facts.serial = text(),
-            (_, "minor_number") => set(&mut facts.minor, count(value)),
-            (_, "module_id") => set(&mut facts.module_id, count(value)),
             (_, "vbios_version") => facts.vbios = text(),
             (_, "persistence_mode") => set(&mut facts.persistence, yes(value)),
             ("mig_mode", "current" | "current_mig") => set(&mut facts.mig, yes(value)),
@@ -183,7 +181,6 @@ impl State {
             (_, "performance_state") => set(&mut facts.power_state, count(value)),
             (_, "compute_mode") => set(&mut facts.compute_mode, compute_mode(value)),
             ("fb_memory_usage", "total") => set(&mut facts.memory_total_bytes, mebibytes(value)),
-            ("fb_memory_usage", "free") => set(&mut facts.memory_free_bytes, mebibytes(value)),
             ("bar1_memory_usage", "total") => set(&mut facts.bar1_total_bytes, mebibytes(value)),
             ("ecc_mode", "current" | "current_ecc") => set(&mut facts.ecc, yes(value)),
             ("temperature", "gpu_current_temp" | "gpu_temp") => {

@@ -303,3 +303,44 @@ fn states_that_no_sound_gpu_has_are_problems() {
         assert!(said(sound).contains("not understood"), "{sound}");
     }
 }
+
+#[test]
+fn every_fact_that_a_reader_sets_is_used() {
+    let sources = |folder: &str| {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(folder);
+        let mut folders = vec![root];
+        let mut text = String::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|end| end == "rs") {
+                    text.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        text
+    };
+    let readers = sources("pasted/readers");
+    let users: String = ["diagnose", "report", "topology", "explain"].map(sources).concat();
+    let mut facts = 0;
+    let mut unused = Vec::new();
+    for of in ["gpu.", "facts.", "host.", "link.", "pair."] {
+        for ((), rest) in readers.match_indices(of).map(|(at, _)| ((), &readers[at + of.len()..])) {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap();
+            let (name, after) = rest.split_at(end);
+            let is_set = after.starts_with(" = ") || after.starts_with(", ");
+            if is_set && !name.is_empty() {
+                facts += 1;
+                if !users.contains(&format!(".{name}")) && !unused.contains(&name) {
+                    unused.push(name);
+                }
+            }
+        }
+    }
+    assert!(facts > 40, "{facts}");
+    // The JSON alone has them.
+    unused.sort_unstable();
+    assert_eq!(unused, ["iommu_group", "max_read_request_bytes", "p2p_atomics", "p2p_pci"]);
+}
