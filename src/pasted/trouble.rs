@@ -110,15 +110,6 @@ fn is_bad_state(text: &str) -> bool {
         || (name == "Status" && value == "Failure")
 }
 
-/// Returns true for a message in which a part of NVIDIA's driver beside the resource manager failed.
-fn is_driver_failure(text: &str) -> bool {
-    let of_driver = ["nvidia-nvlink", "nvidia-nvswitch", "nvidia 0"];
-    let failed = ["fail", "fatal", "Fatal"];
-    of_driver.iter().any(|part| text.contains(part))
-        && failed.iter().any(|word| text.contains(word))
-        && !text.contains("Non-fatal")
-}
-
 /// Longest words of a line that are kept.
 const LONGEST: usize = 400;
 
@@ -155,7 +146,9 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
                         *at = at.or_else(|| near(lines, place));
                     } else if words.contains(API_MISMATCH) {
                         *words = joined(&lines[place..]);
-                        versions(words).into_iter().for_each(&mut add);
+                        // First that of the libraries, then that of the module.
+                        let named = words.split("the version ").skip(1).zip([false, true]);
+                        named.filter_map(|(rest, of)| host_version(rest, of)).for_each(&mut add);
                     } else if let Some(at) = at.filter(|_| words.contains(NO_HANDLE)) {
                         let mut gpu = Gpu::unread(0, &NOT_THERE);
                         gpu.pci = Reading::Known(at);
@@ -192,10 +185,9 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
 /// Returns the fault or error that a line states.
 fn stated(text: &str) -> Option<Note> {
     if let Some((_, gpus)) = text.split_once(NCCL_REFUSES) {
-        let (one, rest) = gpus.split_once(" and ")?;
-        let other = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        let [one, other] = [one.parse().ok()?, other.parse().ok()?].map(Key::Index);
-        return Some(Note::Refused(one, other, shortened(text)));
+        let gpus = gpus.split(|c: char| !c.is_ascii_digit());
+        let mut gpus = gpus.filter_map(|index| index.parse().ok()).map(Key::Index);
+        return Some(Note::Refused(gpus.next()?, gpus.next()?, shortened(text)));
     }
     let says = |all: &&[&str]| all.iter().any(|words| text.contains(words));
     let is_gone = text.contains("nvidia ") && text.contains(NO_RECOVERY);
@@ -203,7 +195,7 @@ fn stated(text: &str) -> Option<Note> {
     if let Some(kind) = fault.or(is_gone.then_some(Kind::PcieFatal)) {
         return Some(Note::Fault(kind, address(text), shortened(text)));
     }
-    let is_error = says(&ERRORS) || is_bad_state(text) || is_driver_failure(text);
+    let is_error = says(&ERRORS) || is_bad_state(text);
     is_error.then(|| Note::Problem(shortened(text)))
 }
 
@@ -250,21 +242,13 @@ fn joined(lines: &[Line<'_>]) -> String {
     shortened(said.collect::<Vec<_>>().join(" ").split(" Please").next().unwrap_or_default())
 }
 
-/// Returns the versions of libraries and module that a message on both names.
-fn versions(said: &str) -> Vec<Note> {
-    let found = said.split("the version ").skip(1).zip([false, true]);
-    found.filter_map(|(rest, of_module)| host_version(rest, of_module)).collect()
-}
-
 /// Returns the version of libraries or module that a line of its own has.
 pub(crate) fn version(text: &str) -> Option<Note> {
-    let of_module = text
-        .split_once("NVIDIA UNIX ")
-        .filter(|(head, _)| head.ends_with("NVRM version: ") || head.ends_with("loading "));
-    match of_module {
-        Some((_, rest)) => host_version(rest, true),
-        None => host_version(text.strip_prefix("NVML library version: ")?, false),
-    }
+    let heads = ["NVRM version: NVIDIA UNIX ", "loading NVIDIA UNIX ", "NVML library version: "];
+    let found = heads.iter().zip([true, true, false]);
+    let mut found =
+        found.filter_map(|(head, of_module)| Some((text.split_once(head)?.1, of_module)));
+    found.next().and_then(|(rest, of_module)| host_version(rest, of_module))
 }
 
 /// Reads the first version in a text.

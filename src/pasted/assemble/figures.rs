@@ -68,24 +68,27 @@ pub(super) fn measurements(
         let (source, destination) = names.gpu(one, at).zip(names.gpu(other, at))?;
         (source != destination).then_some(Pair { source, destination })
     };
-    let mut asked: HashSet<Pair> = HashSet::new();
-    for (at, what) in told {
-        if let Note::Access(one, other, possible) = what
-            && let Some(pair) = pair_of(one, other, at).filter(|pair| asked.insert(*pair))
-        {
-            all.driver.peer_access.push(CudaPeerAccess {
-                pair,
-                possible: Some(*possible),
-                failure: None,
-                failure_code: None,
-                hindered: false,
-            });
-            ledger.origin(format!("driver.peer_access[{}→{}]", pair.source, pair.destination), *at);
-        }
-    }
     let only: Vec<u32> = names.all().into_keys().collect();
+    let mut asked: BTreeMap<Pair, CudaPeerAccess> = BTreeMap::new();
+    let blank = |pair| CudaPeerAccess {
+        pair,
+        possible: None,
+        failure: None,
+        failure_code: None,
+        hindered: false,
+    };
     for (at, what) in told {
         let (pairs, code, text) = match what {
+            Note::Access(one, other, possible) => {
+                let Some(pair) = pair_of(one, other, at) else { continue };
+                let said = asked.entry(pair).or_insert_with(|| blank(pair));
+                if said.possible.is_none() {
+                    said.possible = Some(*possible);
+                    let of = format!("driver.peer_access[{}→{}]", pair.source, pair.destination);
+                    ledger.origin(of, *at);
+                }
+                continue;
+            }
             Note::Refused(one, other, text) => {
                 let pair = pair_of(one, other, at);
                 (pair.into_iter().flat_map(|pair| [pair, pair.reversed()]).collect(), None, text)
@@ -98,21 +101,17 @@ pub(super) fn measurements(
             }
             _ => continue,
         };
-        let (text, driver) = (format!("{text} ({at})"), &mut all.driver);
+        let text = Some(format!("{text} ({at})"));
         if code == Some(CUDA_SYSTEM_NOT_READY) {
-            (driver.failure, driver.failure_code) = (Some(text), code);
+            (all.driver.failure, all.driver.failure_code) = (text, code);
             continue;
         }
         for pair in pairs {
-            let known = driver.peer_access.iter().position(|said| said.pair == pair);
-            let possible = known.and_then(|at| driver.peer_access.swap_remove(at).possible);
-            let failure = Some(text.clone());
-            let said =
-                CudaPeerAccess { pair, possible, failure, failure_code: code, hindered: false };
-            driver.peer_access.push(said);
+            let said = asked.entry(pair).or_insert_with(|| blank(pair));
+            (said.failure, said.failure_code) = (text.clone(), code);
         }
     }
-    all.driver.peer_access.sort_by_key(|said| said.pair);
+    all.driver.peer_access = asked.into_values().collect();
     let refused: HashSet<Pair> = all
         .driver
         .peer_access

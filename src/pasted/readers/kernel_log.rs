@@ -125,10 +125,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 }
 
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
-    if said.starts_with("NVRM: ") || said.contains(": SXid (PCI:") {
-        nvrm(said, seconds, line, notes, counts);
-    } else if said.contains("PCIe Bus Error: severity=") {
+    if said.contains("PCIe Bus Error: severity=") {
         bus_error(said, line, counts);
+    } else if ["NVRM: ", "nvidia-nv", "nvidia 0"].iter().any(|of| said.starts_with(of)) {
+        nvrm(said, seconds, line, notes, counts);
     } else if let Some(rest) = said.strip_prefix("Linux version ") {
         let version = rest.split(' ').next().unwrap_or_default().to_owned();
         notes.host(line, |host| host.kernel_version = Reading::Known(version));

@@ -135,32 +135,21 @@ fn way(message: &str) -> Option<(String, [&str; 2])> {
     if !head.contains("hannel") {
         return None;
     }
-    let way = way.split_whitespace().next()?;
-    let mut parts = way.split('/');
-    let (kind, how) = (parts.next()?, parts.next());
-    let way = match how {
-        Some(how) if how.len() < 20 => format!("{kind}/{how}"),
-        _ => kind.to_owned(),
-    };
+    let way = way.split_whitespace().next()?.to_owned();
     Some((way, [one.split_whitespace().next_back()?, other.split_whitespace().next()?]))
 }
 
 /// Names the GPU at an end of a channel, `rank[GPU]`: NVML's index, or the place on the bus in older versions.
 fn end_of(end: &str, line: u32, notes: &mut Notes) -> String {
-    let (rank, gpu) = end.trim_end_matches(']').split_once('[').unwrap_or((end, ""));
-    match bus_id(gpu).filter(|_| gpu.len() > 3) {
-        Some(address) => {
-            notes.gpu(line, &Key::Pci(address), |gpu| gpu.pci = Reading::Known(address));
-            address.to_string()
-        }
-        None => match gpu.parse() {
-            Ok(index) => {
-                notes.gpu(line, &Key::Index(index), |_| {});
-                gpu.to_owned()
-            }
-            Err(_) => format!("rank {rank}"),
-        },
+    let gpu = end.split(['[', ']']).nth(1).unwrap_or(end);
+    if let Some(address) = bus_id(gpu).filter(|_| gpu.len() > 3) {
+        notes.gpu(line, &Key::Pci(address), |gpu| gpu.pci = Reading::Known(address));
+        return address.to_string();
     }
+    if let Ok(index) = gpu.parse() {
+        notes.gpu(line, &Key::Index(index), |_| {});
+    }
+    gpu.to_owned()
 }
 
 /// Returns `NCCL_P2P_DISABLE=1` of `NCCL_P2P_DISABLE set by environment to 1.`
