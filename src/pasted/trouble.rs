@@ -37,7 +37,6 @@ const FAULTS: &[(Kind, &[&str])] = &[
             "gpuHandleSanityCheckRegReadError",
         ],
     ),
-    (Kind::PcieFatal, &["Uncorrected (Fatal) error"]),
     (Kind::PeerMapping, &["mapping of buffer object failed", "cudaErrorMapBufferObjectFailed"]),
     (Kind::PeerRefused, &["peer access is not supported", "cudaErrorPeerAccessUnsupported"]),
     (Kind::TooManyPeers, &["peer mapping resources exhausted", "cudaErrorTooManyPeers"]),
@@ -74,6 +73,7 @@ const ERRORS: &[&str] = &[
     "Could not enable P2P between",
     // The kernel's log.
     NO_RECOVERY,
+    "Uncorrected (Fatal) error",
     "AER: Device recovery failed",
     "device recovery failed",
     "from D3cold",

@@ -193,4 +193,37 @@ mod tests {
         // A run of half a second is no measure of a rate.
         only(&counted(60, 0.5), code, Severity::Warning);
     }
+
+    #[test]
+    fn counters_in_the_output_of_a_tool_are_compared_with_those_of_other_links() {
+        let judged = |machine: &Snapshot| {
+            let topology = topology::build(machine);
+            let (settings, pasted) =
+                (crate::settings::Settings::default(), model::pasted::Pasted::default());
+            RULE.judge(&Evidence {
+                read_from: Some(&pasted),
+                ..crate::testing::without_request(machine, &topology, None, &settings)
+            })
+        };
+        let mut machine = h200_vm(2);
+        let set = |machine: &mut Snapshot, gpu: usize, links: std::ops::Range<usize>| {
+            if let Reading::Known(all) = &mut machine.gpus[gpu].nvlinks {
+                for link in &mut all[links] {
+                    link.crc_errors = Reading::Known(40);
+                }
+            }
+        };
+        set(&mut machine, 1, 3..4);
+        let found = judged(&machine);
+        let one = only(&found, "nvlink-errors-rose", Severity::Warning);
+        assert!(
+            one.message.contains("40 CRC errors since the driver was loaded"),
+            "{}",
+            one.message
+        );
+        for gpu in 0..2 {
+            set(&mut machine, gpu, 0..18);
+        }
+        assert!(judged(&machine).iter().all(|found| found.severity == Severity::Info));
+    }
 }

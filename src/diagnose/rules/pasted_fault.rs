@@ -202,4 +202,26 @@ mod tests {
         assert_eq!(wrong[0].subject, Subject::Machine);
         assert_advice(&RULE, &wrong, &["out-of-service", "peerscope-check"], &[]);
     }
+
+    #[test]
+    fn what_a_rule_of_the_live_check_reports_is_left_to_it() {
+        use PastedFaultKind::*;
+        for kind in [Mismatch, NotReady] {
+            assert_eq!(found(&[(kind, None)]), [], "{kind:?}");
+        }
+        for (kind, steps) in [
+            (NoDriver, &["lspci", "bind-driver", "driver-log"][..]),
+            (OtherDriver, &["lspci", "bind-driver"]),
+            (NoDevices, &["xid", "lspci", "power-cycle"]),
+            (NoNvml, &["check-on-host", "container", "xid"]),
+            (PeerMapping, &["compare-places", "bar1", "peerscope-check"]),
+            (Fabric, &["fabric-manager", "peerscope-check"]),
+            (NeedsReset, &["xid", "reboot"]),
+        ] {
+            let found = found(&[(kind, None)]);
+            only(&found, "pasted-fault", Severity::Error);
+            assert_advice(&RULE, &found, steps, &["power-cycle"]);
+        }
+        only(&found(&[(TooManyPeers, None)]), "pasted-fault", Severity::Warning);
+    }
 }

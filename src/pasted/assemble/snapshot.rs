@@ -57,30 +57,31 @@ impl Joined {
         }
     }
 
-    /// Names PCIe errors of functions that are on no way in the input, so that no rule sees their counters.
-    fn bus_errors(&mut self, pci: &[PciFunction]) {
+    /// Names PCIe errors of GPUs whose way is not in the input. Returns the ports that are on no way, for the rule on them.
+    fn bus_errors(&mut self, pci: &[PciFunction]) -> Vec<PciFunction> {
+        let mut ports = Vec::new();
         for (address, is_port, [corrected, other, fatal]) in self.tree.errors() {
             if pci.iter().any(|function| function.address == address) {
+                continue;
+            }
+            if is_port {
+                ports.extend(self.tree.get(address).map(|function| function.facts.clone()));
                 continue;
             }
             let (input, line) = self.logged.get(&address).cloned().unwrap_or_default();
             let text = format!(
                 "PCIe errors of {address}: {fatal} fatal, {other} not fatal, {corrected} corrected"
             );
-            if fatal == 0 && other == 0 {
-                self.remarks.push(format!("{text} (line {line} of {input})"));
-            } else if fatal > 0 && !is_port && self.faults.len() < MOST_FAULTS {
-                self.faults.push(PastedFault {
-                    kind: PastedFaultKind::PcieFatal,
-                    text,
-                    pci: Some(address),
-                    input,
-                    line,
-                });
-            } else if self.problems.len() < MOST_PROBLEMS {
+            if fatal > 0 && self.faults.len() < MOST_FAULTS {
+                let (kind, pci) = (PastedFaultKind::PcieFatal, Some(address));
+                self.faults.push(PastedFault { kind, text, pci, input, line });
+            } else if other > 0 && self.problems.len() < MOST_PROBLEMS {
                 self.problems.push(format!("{text} (line {line} of {input})"));
+            } else {
+                self.remarks.push(format!("{text} (line {line} of {input})"));
             }
         }
+        ports
     }
 
     /// A GPU that another output describes was started after all, and so was a driver that describes any. Other GPUs that
@@ -127,7 +128,7 @@ impl Joined {
         let mut unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
         let others = unlisted.iter().map(|function| function.address);
         let pci = self.tree.ways(own.iter().copied().chain(others));
-        self.bus_errors(&pci);
+        let ports = self.bus_errors(&pci);
         let mut gpus: Vec<Gpu> = std::mem::take(&mut self.gpus).into_values().collect();
         for gpu in &mut gpus {
             let function = gpu.pci.get().and_then(|address| self.tree.get(address));
@@ -195,7 +196,7 @@ impl Joined {
             gpus,
             pairs,
             bonds,
-            pci,
+            pci: pci.into_iter().chain(ports).collect(),
             numa_nodes: Vec::new(),
             adapters: Vec::new(),
             unlisted_gpus: unlisted,
