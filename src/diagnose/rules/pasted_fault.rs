@@ -136,7 +136,7 @@ fn finding(
             Plan::now([Step::CheckWithPeerscope, Step::RunDcgm]),
         ),
         PastedFaultKind::PcieFatal => (
-            format!("{who} had fatal PCIe errors"),
+            format!("{who} had fatal PCIe errors, or was not recovered from them"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
