@@ -15,7 +15,7 @@
 //! `pasted-unclear`), that no driver answers, that programs were refused peer access or the NVSwitch fabric, that a test
 //! failed, that values were wrong, or that PCIe had fatal errors of a GPU whose place in the PCI tree is not in the
 //! input. Where a live check has a rule for it, that rule names it: `gpu-unreachable`, `gpu-not-listed`,
-//! `driver-mismatch`, `peer-access-missing`, `peer-connections-held`, `fabric-not-ready`.
+//! `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`, `fabric-not-ready`.
 //!
 //! # Sources
 //!
@@ -23,6 +23,7 @@
 
 use super::gpu_unreachable::no_answer;
 use super::prelude::*;
+use super::xid_reported::OFF_THE_BUS;
 use model::pasted::{PastedFault, PastedFaultKind};
 
 rule! {
@@ -46,7 +47,9 @@ fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
         PastedFaultKind::Mismatch | PastedFaultKind::NotReady => true,
         PastedFaultKind::Lost => {
             let is_it = |gpu: &Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let mut xids = snapshot.host.xids.known().into_iter().flatten();
             snapshot.gpus.iter().any(|gpu| is_it(gpu) && no_answer(gpu).is_some())
+                || xids.any(|xid| xid.code == OFF_THE_BUS && Some(xid.pci) == fault.pci)
         }
         // What names no GPU is the same event as what names one.
         kind if kind.is_of_start() => {

@@ -231,7 +231,7 @@ fn often(times: usize) -> String {
 }
 
 /// The Xid of a GPU that has fallen off the bus: it cannot be reset.
-const OFF_THE_BUS: u32 = 79;
+pub(super) const OFF_THE_BUS: u32 = 79;
 /// The Xid of an NVLink.
 const NVLINK: u32 = 74;
 
