@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::restore::{
+use super::cuda::{
     CUDA_MAP_FAILED, CUDA_NO_PEER_ACCESS, CUDA_SYSTEM_NOT_READY, CUDA_TOO_MANY_PEERS,
 };
 use super::units::PciAddress;

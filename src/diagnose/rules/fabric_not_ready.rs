@@ -27,7 +27,7 @@
 
 use super::fabric_words;
 use super::prelude::*;
-use model::restore::CUDA_SYSTEM_NOT_READY;
+use model::cuda::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::Fabric;
 
 rule! {

@@ -31,8 +31,8 @@
 use super::peer_access;
 use super::prelude::*;
 use super::windows;
+use model::cuda::CUDA_MAP_FAILED;
 use model::measurement::CudaPeerAccess;
-use model::restore::CUDA_MAP_FAILED;
 
 /// Words of NCCL for a pair that NVLink connects.
 const NCCL: &str = "P2P is disabled between NVLINK connected GPUs";

@@ -11,8 +11,8 @@ use model::measurement::{
     CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Verified,
 };
 
+use model::cuda::CUDA_SYSTEM_NOT_READY;
 use model::placement::{Pair, Path};
-use model::restore::CUDA_SYSTEM_NOT_READY;
 use model::units::{Bytes, GbPerSecond};
 
 /// Name of the profile of such figures.
