@@ -154,3 +154,34 @@ fn functions_of_gpus_whose_place_is_open_are_not_missing() {
     let lost = found.iter().find(|finding| finding.code == "gpu-unreachable").unwrap();
     assert_eq!(fact(lost, "address"), "0000:83:00.0");
 }
+
+#[test]
+fn words_of_the_drivers_log_are_the_reason() {
+    use model::pasted::{Pasted, PastedFault};
+    let address = "0000:84:00.0";
+    let machine = machine(3, vec![ours(address)]);
+    let judged = |kind, text: &str| {
+        let fault = PastedFault {
+            kind,
+            text: format!("[ 1.5] NVRM: {text}"),
+            pci: Some(pci(address)),
+            input: "in.txt".into(),
+            line: 3,
+        };
+        let pasted = Pasted { faults: vec![fault], ..Pasted::default() };
+        let (topology, settings) =
+            (topology::build(&machine), crate::settings::Settings::default());
+        RULE.judge(&Evidence {
+            read_from: Some(&pasted),
+            ..crate::testing::without_request(&machine, &topology, None, &settings)
+        })
+    };
+    let found = judged(PastedFaultKind::NoWindow, "BAR1 is 0M @ 0x0 (PCI:0000:84:00.0)");
+    let one = only(&found, "gpu-not-listed", Severity::Error);
+    assert!(one.message.contains("no address space for its memory window"), "{}", one.message);
+    assert_advice(&RULE, &found, &["resizable-bar", "check-again"], &[]);
+    let found = judged(PastedFaultKind::NotStarted, "FSP command timed out");
+    let one = only(&found, "gpu-not-listed", Severity::Error);
+    assert!(one.message.contains("(slot 4): FSP command timed out; "), "{}", one.message);
+    assert!(advises(&one, "power-cycle"));
+}

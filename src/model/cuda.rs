@@ -7,6 +7,18 @@ use super::reading::facts;
 use super::snapshot::P2pStatus;
 use super::units::Bytes;
 
+/// The driver's error code for a fabric that is not ready (`CUDA_ERROR_SYSTEM_NOT_READY`).
+pub const CUDA_SYSTEM_NOT_READY: u32 = 802;
+
+/// The driver's error code for more peers than a GPU can have at a time (`CUDA_ERROR_TOO_MANY_PEERS`).
+pub const CUDA_TOO_MANY_PEERS: u32 = 711;
+
+/// The driver's error code for memory that could not be mapped (`CUDA_ERROR_MAP_FAILED`).
+pub const CUDA_MAP_FAILED: u32 = 205;
+
+/// The driver's error code for GPUs without access to each other (`CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`).
+pub(crate) const CUDA_NO_PEER_ACCESS: u32 = 217;
+
 /// Facts that the CUDA driver returned when it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]

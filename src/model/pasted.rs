@@ -1,7 +1,12 @@
 //! The output of other tools that a report was read from, and the origin of each fact and figure in it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
+use super::cuda::{
+    CUDA_MAP_FAILED, CUDA_NO_PEER_ACCESS, CUDA_SYSTEM_NOT_READY, CUDA_TOO_MANY_PEERS,
+};
 use super::units::PciAddress;
 
 /// The input that a report was read from, instead of a machine.
@@ -86,21 +91,72 @@ pub struct PastedFault {
     pub line: u32,
 }
 
+impl fmt::Display for PastedFault {
+    /// Its words and their place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" (line {} of {})", self.text, self.line, self.input)
+    }
+}
+
 /// The fault that a line states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PastedFaultKind {
-    /// A GPU is lost.
-    Lost,
     /// The driver could not start a GPU.
     NotStarted,
+    /// The driver could not start a GPU that has no window in the address space (BAR1).
+    NoWindow,
+    /// The driver does not support a GPU.
+    Unsupported,
+    /// Kernel module and libraries have different versions.
+    Mismatch,
+    /// Another kernel driver has the GPUs.
+    OtherDriver,
+    /// No driver answers.
+    NoDriver,
+    /// The driver has no GPU that works.
+    NoDevices,
+    /// NVML does not start, mostly in a container that has lost its device files.
+    NoNvml,
+    /// A GPU is lost.
+    Lost,
+    /// The driver asks for a reset of a GPU.
+    NeedsReset,
+    /// Memory of another GPU could not be mapped (CUDA error 205).
+    PeerMapping,
+    /// Peer access was refused, though it should be there (CUDA error 217).
+    PeerRefused,
+    /// More peers than a GPU can have at a time (CUDA error 711).
+    TooManyPeers,
+    /// CUDA does not start because of the NVSwitch fabric (error 802).
+    NotReady,
+    /// A program could not use the NVSwitch fabric.
+    Fabric,
     /// A test of another program failed.
     TestFailed,
     /// A program found wrong values.
     WrongValues,
     /// A fatal PCIe error of a GPU whose place in the PCI tree is not in the input.
     PcieFatal,
+}
+
+impl PastedFaultKind {
+    /// Returns true if the driver did not start a GPU.
+    pub fn is_of_start(self) -> bool {
+        self <= Self::Unsupported
+    }
+
+    /// Returns CUDA's number of the error with which a program ended.
+    pub const fn cuda_code(self) -> Option<u32> {
+        match self {
+            Self::PeerMapping => Some(CUDA_MAP_FAILED),
+            Self::PeerRefused => Some(CUDA_NO_PEER_ACCESS),
+            Self::TooManyPeers => Some(CUDA_TOO_MANY_PEERS),
+            Self::NotReady => Some(CUDA_SYSTEM_NOT_READY),
+            _ => None,
+        }
+    }
 }
 
 /// A part that the input would need to show that a machine is healthy.

@@ -11,12 +11,6 @@ use super::report::Report;
 /// NVML's return code for kernel module and library of different versions.
 pub const NVML_VERSION_MISMATCH: u32 = 18;
 
-/// The driver's error code for a fabric that is not ready (`CUDA_ERROR_SYSTEM_NOT_READY`).
-pub const CUDA_SYSTEM_NOT_READY: u32 = 802;
-
-/// The driver's error code for more peers than a GPU can have at a time (`CUDA_ERROR_TOO_MANY_PEERS`).
-pub const CUDA_TOO_MANY_PEERS: u32 = 711;
-
 /// Restores the scopes in a report that was read, and doubts what a run would have doubted: figures whose bytes were to
 /// be checked and were not. Other tools check none.
 pub fn restore(report: &mut Report) {

@@ -46,6 +46,8 @@ pub(crate) enum Note {
     Xid(Box<Xid>),
     /// CUDA's answer on peer access.
     Access(Key, Key, bool),
+    /// An error in place of that answer.
+    Refused(Key, Key, String),
     Peer(Key, Key, Setup, Printed),
     Local(Key, Bytes, Printed),
     HostCopy(Key, HostWay, Bytes, Printed),
@@ -73,7 +75,10 @@ impl Note {
             Self::Link(..) => size_of::<NvLink>(),
             Self::Function(_) => size_of::<Function>(),
             Self::Xid(xid) => size_of::<Xid>() + xid.text.len(),
-            Self::Fault(.., text) | Self::Problem(text) | Self::Remark(text) => text.len(),
+            Self::Fault(.., text)
+            | Self::Refused(.., text)
+            | Self::Problem(text)
+            | Self::Remark(text) => text.len(),
             _ => 0,
         };
         size_of::<Told>() + more

@@ -4,37 +4,77 @@ use std::collections::HashSet;
 
 use super::lines::{Line, command};
 use super::readers::is_name;
-use super::told::{Note, Told};
-use model::pasted::PastedFaultKind;
+use super::told::{Key, NOT_THERE, Note, Told};
+use model::pasted::PastedFaultKind as Kind;
+use model::reading::Reading;
+use model::snapshot::{Gpu, Host};
 use model::units::PciAddress;
 
-/// Words with which tools state a fault.
-const FAULTS: &[(&str, PastedFaultKind)] = &[
-    ("GPU is lost", PastedFaultKind::Lost),
-    ("Result = FAIL", PastedFaultKind::TestFailed),
-    ("None of the NVIDIA devices were initialized", PastedFaultKind::NotStarted),
-    ("assigned to your NVIDIA device is invalid", PastedFaultKind::NotStarted),
-    ("probe with driver nvidia failed", PastedFaultKind::NotStarted),
-    ("nvidia: probe of", PastedFaultKind::NotStarted),
-    ("Uncorrected (Fatal) error", PastedFaultKind::PcieFatal),
+/// Words with which tools state a fault. The first that fit count.
+const FAULTS: &[(Kind, &[&str])] = &[
+    (Kind::Mismatch, &["Driver/library version mismatch", API_MISMATCH]),
+    (Kind::Lost, &[NO_HANDLE, "GPU is lost", OFF_THE_BUS]),
+    (Kind::NoDriver, &["couldn't communicate with the NVIDIA driver"]),
+    (Kind::NoDevices, &["No devices were found"]),
+    (Kind::NoNvml, &["Failed to initialize NVML"]),
+    (Kind::NeedsReset, &["GPU requires reset"]),
+    (Kind::OtherDriver, &["probe routine was not called for"]),
+    (Kind::NoWindow, &["BAR1 is 0M @", "assigned to your NVIDIA device is invalid"]),
+    (Kind::Unsupported, &["installed in this system is not supported by"]),
+    (
+        Kind::NotStarted,
+        &[
+            "None of the NVIDIA devices were initialized",
+            "RmInitAdapter failed",
+            "rm_init_adapter failed",
+            "Cannot initialize GSP",
+            "probe routine failed",
+            "probe with driver nvidia failed",
+            "nvidia: probe of",
+            "FSP command timed out",
+            "failed to wait for GFW",
+            "kgspBoot",
+            "bootstrap riscv/gsp",
+            "gpuHandleSanityCheckRegReadError",
+        ],
+    ),
+    (Kind::PeerMapping, &["mapping of buffer object failed", "cudaErrorMapBufferObjectFailed"]),
+    (Kind::PeerRefused, &["peer access is not supported", "cudaErrorPeerAccessUnsupported"]),
+    (Kind::TooManyPeers, &["peer mapping resources exhausted", "cudaErrorTooManyPeers"]),
+    (Kind::NotReady, &["system not yet initialized", "cudaErrorSystemNotReady"]),
+    (Kind::Fabric, &["Failed to bind NVLink SHARP"]),
+    (Kind::WrongValues, &["Invalid value when checking the pattern"]),
+    (Kind::TestFailed, &["Result = FAIL"]),
 ];
+
+const OFF_THE_BUS: &str = "fallen off the bus";
+
+/// Words of NVML for a GPU that does not answer. No list has it.
+const NO_HANDLE: &str = "Unable to determine the device handle";
+
+/// Words of the driver for libraries of another version. The versions follow, on this line or on those below.
+const API_MISMATCH: &str = "API mismatch: the client";
+
+/// Words of the kernel for a function that errors of PCIe have put out of use.
+const NO_RECOVERY: &str = "AER: can't recover";
+
+/// Words of NCCL before the numbers of two GPUs.
+const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
 
 /// Words with which tools state an error, which may be one of the machine or of the way in which the tool was started.
 const ERRORS: &[&str] = &[
-    "Unable to determine the device handle",
-    "Failed to initialize NVML",
     "NVIDIA-SMI has failed",
-    "No devices were found",
     "Unknown Error",
     "ERR!",
-    "GPU requires reset",
     "CUDA_ERROR_",
     "CUDA error",
     "Cuda failure",
     "Test CUDA failure",
     "Test NCCL failure",
+    "Could not enable P2P between",
     // The kernel's log.
-    "AER: can't recover",
+    NO_RECOVERY,
+    "Uncorrected (Fatal) error",
     "AER: Device recovery failed",
     "device recovery failed",
     "from D3cold",
@@ -46,7 +86,6 @@ const ERRORS: &[&str] = &[
 
 /// States of `nvidia-smi -q` that are faults, each with the value of a sound GPU.
 const STATES: &[(&str, &str)] = &[
-    ("GPU Recovery Action", "None"),
     ("SRAM Threshold Exceeded", "No"),
     ("Channel Repair Pending", "No"),
     ("TPC Repair Pending", "No"),
@@ -72,20 +111,14 @@ fn is_bad_state(text: &str) -> bool {
         || (name == "Status" && value == "Failure")
 }
 
-/// Returns true for a message in which a part of NVIDIA's driver beside the resource manager failed.
-fn is_driver_failure(text: &str) -> bool {
-    let of_driver = ["nvidia-nvlink", "nvidia-nvswitch", "nvidia 0"];
-    let failed = ["fail", "fatal", "Fatal"];
-    of_driver.iter().any(|part| text.contains(part))
-        && failed.iter().any(|word| text.contains(word))
-        && !text.contains("Non-fatal")
-}
-
 /// Longest words of a line that are kept.
-const LONGEST: usize = 160;
+const LONGEST: usize = 400;
 
 /// Most lines of an input that are named because nothing was read from them.
 const NAMED: usize = 3;
+
+/// Most lines between the messages of one start.
+const NEAR: usize = 8;
 
 /// Most lines of an input that are kept for their words: errors, and faults.
 const MOST: usize = 100;
@@ -99,17 +132,35 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
     let has_output = sections.peek().is_some();
     // Errors must not displace faults.
     let mut kept = [0; 2];
-    for line in lines {
+    for (place, line) in lines.iter().enumerate() {
         while sections.next_if(|(_, last)| *last < line.number).is_some() {}
         let section = sections.peek().filter(|(first, _)| *first <= line.number);
         let text = line.text.trim();
-        if let Some(what) = stated(text) {
+        let mut add = |what| told.push(Told { line: line.number, what });
+        if let Some(mut what) = stated(text) {
             // Its reader may know more.
-            let of_kind = usize::from(matches!(what, Note::Fault(..)));
+            let of_kind = usize::from(!matches!(what, Note::Problem(_)));
             if kept[of_kind] < MOST && !known.contains(&line.number) {
                 kept[of_kind] += 1;
-                told.push(Told { line: line.number, what });
+                if let Note::Fault(kind, at, words) = &mut what {
+                    if *kind <= Kind::Unsupported || words.contains(OFF_THE_BUS) {
+                        *at = at.or_else(|| near(lines, place));
+                    } else if words.contains(API_MISMATCH) {
+                        *words = joined(&lines[place..]);
+                        // First that of the libraries, then that of the module.
+                        let named = words.split("the version ").skip(1).zip([false, true]);
+                        named.filter_map(|(rest, of)| host_version(rest, of)).for_each(&mut add);
+                    } else if let Some(at) = at.filter(|_| words.contains(NO_HANDLE)) {
+                        let mut gpu = Gpu::unread(0, &NOT_THERE);
+                        gpu.pci = Reading::Known(at);
+                        add(Note::Gpu(Key::Pci(at), Box::new(gpu)));
+                    }
+                }
+                add(what);
             }
+        } else if let Some(what) = version(text).filter(|_| !text.contains("loading ")) {
+            // Of several starts in a log, the last one counts: its reader takes it.
+            add(what);
         } else if section.is_none() && has_output && !is_furniture(text) {
             unread += 1;
             if shown.len() < NAMED {
@@ -134,21 +185,82 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
 
 /// Returns the fault or error that a line states.
 fn stated(text: &str) -> Option<Note> {
-    let fault = FAULTS.iter().find(|(words, _)| text.contains(words));
-    if let Some((_, kind)) = fault {
-        return Some(Note::Fault(*kind, address(text), shortened(text)));
+    if let Some((_, gpus)) = text.split_once(NCCL_REFUSES) {
+        let gpus = gpus.split(|c: char| !c.is_ascii_digit());
+        let mut gpus = gpus.filter_map(|index| index.parse().ok()).map(Key::Index);
+        return Some(Note::Refused(gpus.next()?, gpus.next()?, shortened(text)));
     }
-    let is_error = ERRORS.iter().any(|words| text.contains(words));
-    let is_error = is_error || is_bad_state(text) || is_driver_failure(text);
+    let says = |all: &&[&str]| all.iter().any(|words| text.contains(words));
+    let is_gone = text.contains("nvidia ") && text.contains(NO_RECOVERY);
+    let fault = FAULTS.iter().find(|(_, words)| says(words)).map(|(kind, _)| *kind);
+    if let Some(kind) = fault.or(is_gone.then_some(Kind::PcieFatal)) {
+        return Some(Note::Fault(kind, address(text), shortened(text)));
+    }
+    let is_error = says(&ERRORS) || is_bad_state(text);
     is_error.then(|| Note::Problem(shortened(text)))
 }
 
-/// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`.
+/// Returns true if a line states a fault, so that its reader need not.
+pub(crate) fn is_fault(text: &str) -> bool {
+    stated(text).is_some_and(|what| !matches!(what, Note::Problem(_)))
+}
+
+/// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`,
+/// `(PCI:0000:ba:00.0)`, `[GPU ID 0x00004100]`.
 fn address(text: &str) -> Option<PciAddress> {
-    text.split_whitespace().find_map(|word| {
-        let word = word.trim_start_matches("GPU").trim_end_matches([':', ',']);
+    let found = text.split_whitespace().find_map(|word| {
+        let word = word.trim_matches(['(', ')', ':', ',', '.', '!']);
+        let word = word.trim_start_matches("GPU").trim_start_matches("PCI:");
         (word.len() >= 12).then(|| word.parse().ok()).flatten()
-    })
+    });
+    found.or_else(|| by_id(text))
+}
+
+/// Reads the driver's number of a GPU: domain, bus and device, in hexadecimal digits.
+fn by_id(text: &str) -> Option<PciAddress> {
+    let (_, rest) = text.split_once("GPU ID 0x")?;
+    let number = u32::from_str_radix(rest.split(']').next()?, 16).ok()?;
+    let [domain @ .., bus, device] = number.to_be_bytes();
+    let domain = u32::from(u16::from_be_bytes(domain));
+    (device < 32).then_some(PciAddress { domain, bus, device, function: 0 })
+}
+
+/// Returns the GPU whose start the messages around a line are about.
+fn near(lines: &[Line<'_>], place: usize) -> Option<PciAddress> {
+    let of = |line: &Line<'_>| {
+        let is_of_driver = line.text.contains("NVRM: ") || line.text.contains("[GPU ID ");
+        address(&line.text).filter(|_| is_of_driver)
+    };
+    let (before, after) = lines.split_at(place);
+    let mut before = before.iter().rev().take(NEAR);
+    after.iter().take(NEAR).find_map(of).or_else(|| before.find_map(of))
+}
+
+/// Joins a message of the driver that stands on several lines, or on one with rsyslog's sign for their ends.
+fn joined(lines: &[Line<'_>]) -> String {
+    let parts = lines.iter().take(4).flat_map(|line| line.text.split("#012"));
+    let said = parts.map(|part| part.rsplit("NVRM: ").next().unwrap_or_default().trim());
+    shortened(said.collect::<Vec<_>>().join(" ").split(" Please").next().unwrap_or_default())
+}
+
+/// Returns the version of libraries or module that a line of its own has.
+pub(crate) fn version(text: &str) -> Option<Note> {
+    let heads = ["NVRM version: NVIDIA UNIX ", "loading NVIDIA UNIX ", "NVML library version: "];
+    let found = heads.iter().zip([true, true, false]);
+    let mut found =
+        found.filter_map(|(head, of_module)| Some((text.split_once(head)?.1, of_module)));
+    found.next().and_then(|(rest, of_module)| host_version(rest, of_module))
+}
+
+/// Reads the first version in a text.
+fn host_version(text: &str, of_module: bool) -> Option<Note> {
+    let mut words = text.split_whitespace().map(|word| word.trim_end_matches([',', '.']));
+    let is_version =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    let version = Reading::Known(words.find(is_version)?.to_owned());
+    let mut host = Host::unread(&NOT_THERE);
+    *(if of_module { &mut host.kernel_module_version } else { &mut host.driver_version }) = version;
+    Some(Note::Host(Box::new(host)))
 }
 
 /// Returns true for what stands around output and says nothing: commands, prompts, rules, legends.
@@ -188,6 +300,12 @@ const BESIDE: &[&str] = &[
     "lspci: Unable to load libkmod",
 ];
 
+/// Returns the beginning of a text, up to the end of a word.
 pub(crate) fn shortened(text: &str) -> String {
-    text.trim().chars().take(LONGEST).collect()
+    let text = text.trim();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => text[..end].rsplit_once(' ').map_or(&text[..end], |(head, _)| head),
+        None => text,
+    }
+    .to_owned()
 }

@@ -11,7 +11,7 @@
 //! # How it is detected
 //!
 //! The loaded module (/sys/module/nvidia/version) differs from what NVML reports for driver and itself, or NVML does
-//! not start (error 18).
+//! not start (error 18). In the output of other tools, the refusal is an error.
 //!
 //! # Sources
 //!
@@ -51,7 +51,9 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
                 .if_it_stays([Step::Dkms, Step::Container]),
         )
         .fact("kernel_module_version", module)
-        .fact("driver_version", driver),
+        .fact("driver_version", driver)
+        // Of what no tool could read, no other rule says anything.
+        .at_if(refused && evidence.read_from.is_some(), Severity::Error),
     )
 }
 

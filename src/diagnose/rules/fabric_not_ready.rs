@@ -15,6 +15,8 @@
 //! NVML reports a state other than completed, a status other than 0, or a health bit that means degraded; without a
 //! state, CUDA error 802 counts. GPUs are judged that have NVLinks to a switch, or none that leads to another GPU.
 //!
+//! Where output of other tools has error 802 and no state of a GPU, the error alone counts.
+//!
 //! In progress is a warning with exit code 3 until 15 minutes after the start, later an error; a tray with no link up
 //! is information; different cliques or clusters, between which switches carry nothing, are a warning.
 //!
@@ -25,7 +27,7 @@
 
 use super::fabric_words;
 use super::prelude::*;
-use model::restore::CUDA_SYSTEM_NOT_READY;
+use model::cuda::CUDA_SYSTEM_NOT_READY;
 use model::snapshot::Fabric;
 
 rule! {
@@ -60,6 +62,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(|((severity, what), gpus)| finding(evidence, severity, &what, &gpus, switched.len()))
         .collect();
     findings.extend(cliques(&switched));
+    if not_ready && findings.is_empty() && evidence.read_from.is_some() {
+        let all = evidence.snapshot.gpus_with(|_| true);
+        let what = "CUDA does not start, as where the NVSwitch fabric is not ready";
+        findings.push(finding(evidence, Severity::Error, what, &all, all.len()));
+    }
     findings
 }
 
@@ -72,6 +79,7 @@ fn finding(
 ) -> Finding {
     let who = match gpus.len() {
         number if number > 1 && number == switched => format!("All {switched} GPUs"),
+        0 => "No GPU can be used".to_owned(),
         _ => evidence.named(gpus),
     };
     let cuda = evidence.measured().driver.failure.clone().filter(|_| cuda_is_not_ready(evidence));

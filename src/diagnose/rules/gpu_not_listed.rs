@@ -15,7 +15,9 @@
 //!
 //! # How it is detected
 //!
-//! Display functions of vendor 10de in /sys/bus/pci are compared with NVML's GPUs.
+//! Display functions of vendor 10de in /sys/bus/pci are compared with NVML's GPUs. In the kernel's log, the driver could
+//! not start one (`RmInitAdapter failed`, `FSP command timed out`, `BAR1 is 0M`: no address space, look for Above 4G
+//! Decoding in BIOS), and nothing shows that it runs.
 //!
 //! Information: vfio-pci or nvgrace-gpu-vfio-pci gives it to a virtual machine, a parameter of the driver excludes
 //! it, or it is a display card (class 0300) of another model without NVIDIA's driver. Not reported: a GPU kept from
@@ -28,6 +30,7 @@
 
 use super::lost;
 use super::prelude::*;
+use model::pasted::PastedFaultKind;
 use model::pcie::VGA;
 use model::snapshot::BoundDriver;
 
@@ -94,7 +97,10 @@ pub fn missing(snapshot: &Snapshot) -> Missing<'_> {
         function.gpu.is_none() && why(snapshot, function) == Why::Missing
     };
     let functions = snapshot.unlisted_gpus.iter().filter(is_missing);
-    let lost = snapshot.gpus_with(|gpu| snapshot.address_of(gpu.index).is_none()).len();
+    // Output of other tools may leave addresses out.
+    let is_left_out = |gpu: &Gpu| matches!(gpu.pci.unknown(), Some(Unknown::NotRead(_)));
+    let lost = |gpu: &Gpu| snapshot.address_of(gpu.index).is_none() && !is_left_out(gpu);
+    let lost = snapshot.gpus_with(lost).len();
     let (open, certain) = functions.partition(|function| lost > 0 && function.is_for_us());
     Missing { certain, open, lost }
 }
@@ -146,7 +152,19 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let at = || At(vec![address]);
     let no_gpu = || OneOf(Vec::new());
     let cables_and_seat = [Step::PowerCables(no_gpu()), Step::Reseat(Part::Gpu(no_gpu()))];
+    let said = evidence.read_from.map_or(&[][..], |read| &read.faults).iter();
+    let said = said.filter(|fault| fault.pci == Some(address) && fault.kind.is_of_start());
+    let said: Vec<_> = said.collect();
+    let worst = said.iter().map(|fault| fault.kind).max();
     let (what, plan) = match display.driver.known() {
+        _ if worst == Some(PastedFaultKind::NoWindow) => (
+            "the firmware left no address space for its memory window (BAR1)".to_owned(),
+            Plan::now([Step::Above4G, Step::CheckAgain]),
+        ),
+        _ if worst == Some(PastedFaultKind::Unsupported) => (
+            "this version of the driver does not support it".to_owned(),
+            Plan::now([Step::OtherDriver]),
+        ),
         Some(BoundDriver::Nvidia) => (
             "the nvidia driver has it, and could not start it or has lost it".to_owned(),
             Plan::now([Step::DriverLogOf(at()), Step::PowerCycle])
@@ -170,7 +188,16 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     };
     let slot = pcie::slot(evidence.snapshot, address);
     let place = words::in_brackets(slot.map(|slot| format!("slot {slot}")));
-    let message = format!("NVML does not list the NVIDIA GPU at {address}{place}; {what}");
+    let message = match said.first() {
+        None => format!("NVML does not list the NVIDIA GPU at {address}{place}; {what}"),
+        Some(first) => {
+            let lines: Vec<String> = said.iter().map(ToString::to_string).collect();
+            let first = first.text.rsplit("NVRM: ").next().unwrap_or_default();
+            let why = if worst > Some(PastedFaultKind::NotStarted) { &what } else { first };
+            let lines = words::spelt(&lines);
+            format!("The driver did not start the NVIDIA GPU at {address}{place}: {why}; {lines}")
+        }
+    };
     let driver = display.driver.known();
     let swap = || [Step::SwapTest(Part::Gpu(no_gpu()))];
     let suspects = [
@@ -178,7 +205,8 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
         suspect_if(Cause::OwnWay, swap(), Sign::FaultStays),
         suspect_if(Cause::StuckDriver, [Step::PowerCycle], Sign::Listed),
     ];
-    let suspects = suspects.into_iter().filter(|_| driver == Some(&BoundDriver::Nvidia));
+    let may_be = driver == Some(&BoundDriver::Nvidia) && worst <= Some(PastedFaultKind::NotStarted);
+    let suspects = suspects.into_iter().filter(|_| may_be);
     let found = RULE
         .finding(Subject::PciFunction { address }, message, plan)
         .fact("address", address)

@@ -99,6 +99,7 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
     let when = match held.iter().any(|held| held.under_load) {
         true => "while copies ran",
+        false if evidence.read_from.is_some() => "as the input shows them",
         false => "before copies ran",
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));

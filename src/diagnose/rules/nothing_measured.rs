@@ -23,8 +23,8 @@
 use super::not_tested;
 use super::prelude::*;
 use crate::coverage::{self, coverage};
+use model::cuda::CUDA_SYSTEM_NOT_READY;
 use model::measurement::Hindrance;
-use model::restore::CUDA_SYSTEM_NOT_READY;
 
 rule! {
     "nothing-measured", Warning, One(judge), for_gaps;

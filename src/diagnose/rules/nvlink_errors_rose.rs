@@ -18,6 +18,9 @@
 //! - Replays, and errors that forward error correction left: a warning if a copy of the GPU is slow, otherwise
 //!   information, since congestion raises them.
 //!
+//! In the output of other tools (`nvidia-smi nvlink -e`) the counters since the driver was loaded are information, and a
+//! warning if CRC errors or recoveries are among them and other links counted nothing.
+//!
 //! # Sources
 //!
 //! NVML, `nvmlDeviceGetNvLinkErrorCounter`; NVIDIA's Xid errors page (74); DCGM's health watch
@@ -45,7 +48,31 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .collect();
         (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
     };
-    evidence.links().iter().filter_map(of).collect()
+    let live = evidence.links().iter().filter_map(of);
+    live.chain(evidence.read_from.into_iter().flat_map(|_| of_input(evidence))).collect()
+}
+
+/// Returns the findings on counters that other tools show. They count since the driver was loaded.
+fn of_input(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let errors = |link: &NvLink| NvLinkErrorsAdded {
+        link: link.link,
+        crc: link.crc_errors.get().unwrap_or(0),
+        replay: link.replay_errors.get().unwrap_or(0),
+        recovery: link.recovery_errors.get().unwrap_or(0),
+        ..NvLinkErrorsAdded::default()
+    };
+    let gpus = evidence.snapshot.gpus.iter();
+    let links = |gpu: &Gpu| gpu.nvlinks.known().into_iter().flatten().map(errors).collect();
+    let all: Vec<(u32, Vec<_>)> = gpus.map(|gpu| (gpu.index, links(gpu))).collect();
+    // Links that counted nothing in the same time show that it is not usual here.
+    let clean = all.iter().flat_map(|(_, links)| links).any(|one| one.all() == 0);
+    let of = |(index, links): &(u32, Vec<NvLinkErrorsAdded>)| {
+        let counted: Vec<_> = links.iter().copied().filter(|one| one.all() > 0).collect();
+        let odd = clean && counted.iter().any(|one| one.crc + one.recovery > 0);
+        let found = (!counted.is_empty()).then(|| finding(evidence, *index, &counted))?;
+        Some(found.at(if odd { Severity::Warning } else { Severity::Info }))
+    };
+    all.iter().filter_map(of).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {
@@ -83,10 +110,14 @@ fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -
         (lost, "lost packet"),
         (uncorrected, "uncorrected error"),
     ];
+    let when = match evidence.read_from {
+        Some(_) => "since the driver was loaded",
+        None => "during the check",
+    };
     let mut found = RULE
         .finding(
             subject,
-            format!("{which} counted {} during the check{fine}", words::counted(&counts)),
+            format!("{which} counted {} {when}{fine}", words::counted(&counts)),
             Plan::now([Step::CheckAgain, Step::LinkErrorsOf(gpu(index)), Step::XidOf("74")])
                 .if_it_stays([reseat, Step::Swap(Part::of(&[index]))]),
         )
@@ -160,5 +191,38 @@ mod tests {
         only(&counted(500, 60.0), code, Severity::Warning);
         // A run of half a second is no measure of a rate.
         only(&counted(60, 0.5), code, Severity::Warning);
+    }
+
+    #[test]
+    fn counters_in_the_output_of_a_tool_are_compared_with_those_of_other_links() {
+        let judged = |machine: &Snapshot| {
+            let topology = topology::build(machine);
+            let (settings, pasted) =
+                (crate::settings::Settings::default(), model::pasted::Pasted::default());
+            RULE.judge(&Evidence {
+                read_from: Some(&pasted),
+                ..crate::testing::without_request(machine, &topology, None, &settings)
+            })
+        };
+        let mut machine = h200_vm(2);
+        let set = |machine: &mut Snapshot, gpu: usize, links: std::ops::Range<usize>| {
+            if let Reading::Known(all) = &mut machine.gpus[gpu].nvlinks {
+                for link in &mut all[links] {
+                    link.crc_errors = Reading::Known(40);
+                }
+            }
+        };
+        set(&mut machine, 1, 3..4);
+        let found = judged(&machine);
+        let one = only(&found, "nvlink-errors-rose", Severity::Warning);
+        assert!(
+            one.message.contains("40 CRC errors since the driver was loaded"),
+            "{}",
+            one.message
+        );
+        for gpu in 0..2 {
+            set(&mut machine, gpu, 0..18);
+        }
+        assert!(judged(&machine).iter().all(|found| found.severity == Severity::Info));
     }
 }

@@ -5,21 +5,25 @@
 //! # What to do
 //!
 //! Lost or not started: read the driver's messages (`dmesg | grep -iE 'nvrm|xid'`), power the machine off and on, and
-//! check. A failed test, fatal errors of PCIe: run `peerscope check` there, which shows the part that is broken.
-//! Wrong values: use no results of this machine until a check has passed.
+//! check. No driver, or no GPU of it: see which driver has the GPUs (`lspci -nnk -d 10de:`). NVML does not start in a
+//! container: run `nvidia-smi` on its host. A failed test, fatal errors of PCIe: run `peerscope check` there, which
+//! shows the part that is broken. Wrong values: use no results of this machine until a check has passed.
 //!
 //! # How it is detected
 //!
-//! A line says that a GPU is lost, that the driver could not start one (`RmInitAdapter failed`,
-//! `probe routine failed`; if another output describes that GPU, `pasted-unclear`), that a test failed (`dcgmi diag`,
-//! `Result = FAIL`), that values were wrong (nccl-tests), or that PCIe had fatal errors of a GPU whose place in the
-//! PCI tree is not in the input. The message has the words and their line.
+//! A line says that a GPU is lost, needs a reset or could not be started (if another output describes that GPU,
+//! `pasted-unclear`), that no driver answers, that programs were refused peer access or the NVSwitch fabric, that a test
+//! failed, that values were wrong, or that PCIe had fatal errors of a GPU whose place in the PCI tree is not in the
+//! input. Where a live check has a rule for it, that rule names it: `gpu-unreachable`, `gpu-not-listed`,
+//! `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`, `fabric-not-ready`.
 //!
 //! # Sources
 //!
-//! The words are those of nvidia-smi, NVIDIA's open kernel modules, DCGM, the CUDA samples and nccl-tests.
+//! The words are those of nvidia-smi, NVIDIA's open kernel modules, DCGM, CUDA, its samples, nvbandwidth and NCCL.
 
+use super::gpu_unreachable::no_answer;
 use super::prelude::*;
+use super::xid_reported::OFF_THE_BUS;
 use model::pasted::{PastedFault, PastedFaultKind};
 
 rule! {
@@ -28,11 +32,35 @@ rule! {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let faults = evidence.read_from.map_or(&[][..], |read| &read.faults);
-    let alike = words::grouped(faults.iter().map(|fault| ((fault.kind, fault.pci), fault)));
+    let faults = faults.iter().filter(|fault| !is_judged(evidence, fault));
+    let alike = words::grouped(faults.map(|fault| ((fault.kind, fault.pci), fault)));
     let found = alike
         .into_iter()
         .map(|((kind, address), faults)| finding(evidence, kind, address, &faults));
     found.collect()
+}
+
+/// Returns true if the rule for such a fault of a live machine reports it.
+fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
+    let snapshot = evidence.snapshot;
+    match fault.kind {
+        PastedFaultKind::Mismatch | PastedFaultKind::NotReady => true,
+        PastedFaultKind::Lost => {
+            let is_it = |gpu: &Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let mut xids = snapshot.host.xids.known().into_iter().flatten();
+            snapshot.gpus.iter().any(|gpu| is_it(gpu) && no_answer(gpu).is_some())
+                || xids.any(|xid| xid.code == OFF_THE_BUS && Some(xid.pci) == fault.pci)
+        }
+        // What names no GPU is the same event as what names one.
+        kind if kind.is_of_start() => {
+            let is_it = |one: &DisplayFunction| fault.pci.is_none_or(|at| at == one.address);
+            snapshot.unlisted_gpus.iter().any(is_it)
+        }
+        kind => {
+            let mut said = evidence.measured().driver.peer_access.iter();
+            kind.cuda_code().is_some() && said.any(|said| said.failure_code == kind.cuda_code())
+        }
+    }
 }
 
 fn finding(
@@ -53,21 +81,65 @@ fn finding(
         (None, Some(address)) => address.to_string(),
         (None, None) => "a device".to_owned(),
     };
+    let of = |what: &str, steps: &[Step]| (what.to_owned(), Plan::now(steps.to_vec()));
     let (what, plan) = match kind {
         PastedFaultKind::Lost => (
             format!("{who} is lost"),
             Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
-        PastedFaultKind::NotStarted => (
+        PastedFaultKind::NotStarted
+        | PastedFaultKind::NoWindow
+        | PastedFaultKind::Unsupported
+        | PastedFaultKind::Mismatch
+        | PastedFaultKind::NotReady => (
             format!("the driver could not start {who}"),
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
+        ),
+        PastedFaultKind::NeedsReset => (
+            format!("the driver asks for a reset of {who}"),
+            Plan::now([
+                Step::Xid,
+                match (gpu, address) {
+                    (Some(gpu), Some(at)) => Step::ResetGpuAt(all(&[gpu.index]), At(vec![at])),
+                    _ => Step::Reboot,
+                },
+            ])
+            .if_it_stays([Step::PowerCycle]),
+        ),
+        PastedFaultKind::NoDriver => of(
+            "no NVIDIA driver answers, which need not be a fault of a GPU",
+            &[Step::Bus, Step::LoadDriver, Step::StartLog],
+        ),
+        PastedFaultKind::OtherDriver => of(
+            "another driver (nouveau or vfio-pci, say) has the GPUs, which are not shown to be bad",
+            &[Step::Bus, Step::NoNouveau, Step::BindDriver],
+        ),
+        PastedFaultKind::NoDevices => of(
+            "the driver is loaded, and has no GPU that works",
+            &[Step::DriverLog, Step::Bus, Step::PowerCycle],
+        ),
+        PastedFaultKind::NoNvml => of(
+            "NVML does not start: in a container, its device files are mostly gone, and no GPU is bad",
+            &[Step::CheckOnHost, Step::Container, Step::DriverLog],
+        ),
+        PastedFaultKind::PeerMapping | PastedFaultKind::PeerRefused => of(
+            "peer access could not be enabled (of which pair is not said)",
+            &[Step::PeerToPeerWords, Step::Bar1, Step::CheckWithPeerscope],
+        ),
+        PastedFaultKind::TooManyPeers => of(
+            "a GPU has no peer connection left, which is no defect: without NVSwitches it has eight",
+            &[Step::FewerPeers],
+        ),
+        PastedFaultKind::Fabric => of(
+            "a program could not use the NVSwitch fabric",
+            &[Step::FabricManager, Step::CheckWithPeerscope],
         ),
         PastedFaultKind::TestFailed => (
             format!("a test of {who} failed"),
             Plan::now([Step::CheckWithPeerscope, Step::RunDcgm]),
         ),
         PastedFaultKind::PcieFatal => (
-            format!("{who} had fatal PCIe errors"),
+            format!("{who} had fatal PCIe errors, or was not recovered from them"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
@@ -76,12 +148,10 @@ fn finding(
             Plan::until_repair([Step::MachineOutOfService]).then([Step::CheckWithPeerscope]),
         ),
     };
-    let line = |fault: &&PastedFault| {
-        format!("\"{}\" (line {} of {})", fault.text, fault.line, fault.input)
-    };
-    let lines: Vec<String> = faults.iter().map(line).collect();
+    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
     RULE.finding(subject, format!("The input says that {what}; {}", words::spelt(&lines)), plan)
         .fact("lines", lines)
+        .at_if(kind == PastedFaultKind::TooManyPeers, Severity::Warning)
 }
 
 #[cfg(test)]
@@ -134,5 +204,27 @@ mod tests {
         let wrong = found(&[(PastedFaultKind::WrongValues, None)]);
         assert_eq!(wrong[0].subject, Subject::Machine);
         assert_advice(&RULE, &wrong, &["out-of-service", "peerscope-check"], &[]);
+    }
+
+    #[test]
+    fn what_a_rule_of_the_live_check_reports_is_left_to_it() {
+        use PastedFaultKind::*;
+        for kind in [Mismatch, NotReady] {
+            assert_eq!(found(&[(kind, None)]), [], "{kind:?}");
+        }
+        for (kind, steps) in [
+            (NoDriver, &["lspci", "bind-driver", "driver-log"][..]),
+            (OtherDriver, &["lspci", "bind-driver"]),
+            (NoDevices, &["xid", "lspci", "power-cycle"]),
+            (NoNvml, &["check-on-host", "container", "xid"]),
+            (PeerMapping, &["compare-places", "bar1", "peerscope-check"]),
+            (Fabric, &["fabric-manager", "peerscope-check"]),
+            (NeedsReset, &["xid", "reboot"]),
+        ] {
+            let found = found(&[(kind, None)]);
+            only(&found, "pasted-fault", Severity::Error);
+            assert_advice(&RULE, &found, steps, &["power-cycle"]);
+        }
+        only(&found(&[(TooManyPeers, None)]), "pasted-fault", Severity::Warning);
     }
 }

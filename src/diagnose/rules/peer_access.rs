@@ -5,8 +5,8 @@ use super::host;
 use super::prelude::*;
 use std::collections::HashMap;
 
+use model::cuda::CUDA_TOO_MANY_PEERS;
 use model::measurement::PeerAccess;
-use model::restore::CUDA_TOO_MANY_PEERS;
 use topology::{nvlink, passes_nvswitch};
 
 /// Returns true if the source reaches the destination's memory: CUDA's answer if CUDA was asked, otherwise NVML's. An

@@ -9,7 +9,7 @@
 //! - Virtual machine: `CNS` is the emulated chipset; the host must pass the GPUs through with peer-to-peer on.
 //! - One GPU or pair among several alike: compare switch or processor, ACS, IOMMU and the size of BAR1 with the
 //!   others.
-//! - Error of CUDA: a fault of the driver; look for its messages in dmesg (NVRM, Xid).
+//! - Error of CUDA: a fault of the driver; look for its messages in dmesg. Error 205 over PCIe: BAR1 window or IOMMU.
 //! - One direction only: programs that ask for one and assume the other fail. The GPU whose memory cannot be reached is
 //!   the suspect: compare its BAR1 window (`nvidia-smi -q`), modes and driver options; reboot; swap it.
 //!
@@ -31,6 +31,11 @@
 use super::peer_access;
 use super::prelude::*;
 use super::windows;
+use model::cuda::CUDA_MAP_FAILED;
+use model::measurement::CudaPeerAccess;
+
+/// Words of NCCL for a pair that NVLink connects.
+const NCCL: &str = "P2P is disabled between NVLINK connected GPUs";
 
 rule! {
     "peer-access-missing", Error, All(judge);
@@ -103,13 +108,29 @@ fn fault(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
 fn driver_trouble(evidence: &Evidence<'_>, group: &cluster::Group) -> Finding {
     let over_pcie = group.pairs.iter().all(|pair| evidence.over_pcie(*pair));
     let small = windows::small(evidence, &group.pairs).filter(|_| over_pcie);
+    let said = group.pairs.iter().filter_map(|pair| evidence.measured().driver.said_of(*pair));
+    let said: Vec<_> = said.collect();
+    let is_linked = |pair: &Pair| peer_access::connected_by_nvlink(evidence, *pair);
+    let by_nccl =
+        |said: &&CudaPeerAccess| said.failure.as_ref().is_some_and(|why| why.contains(NCCL));
+    let unmapped = |said: &&CudaPeerAccess| said.failure_code == Some(CUDA_MAP_FAILED);
+    let (how, plan) = if said.iter().any(by_nccl) {
+        let look = [Step::PeerToPeerWords, Step::LinkStates, Step::Xid, Step::FabricManager];
+        ("is refused, although NVLink connects them (NCCL)", Plan::now(look))
+    } else if said.iter().any(unmapped) && !group.pairs.iter().any(is_linked) {
+        let look = [Step::Bar1, Step::LookAtIommu, Step::DriverLog];
+        let how = "is granted and fails: its BAR1 window is too small, or the IOMMU is in the way";
+        (how, Plan::now(look).if_it_stays([Step::Above4G, Step::CompareDriver]))
+    } else {
+        let plan = Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain])
+            .if_it_stays([Step::CompareDriver]);
+        ("fails with a driver error", plan)
+    };
     let message = format!(
-        "Peer access {} fails with a driver error{}",
+        "Peer access {} {how}{}",
         evidence.place(group),
         small.as_ref().map(windows::Small::says).unwrap_or_default()
     );
-    let plan = Plan::now([Step::DriverLog, Step::ReloadDriver, Step::CheckAgain])
-        .if_it_stays([Step::CompareDriver]);
     let plan = match small {
         Some(small) => Plan::now([small.step(), Step::CheckAgain]).before(plan.into()),
         None => plan,

@@ -19,7 +19,7 @@
 //! NVSwitch.
 
 use super::prelude::*;
-use model::restore::CUDA_TOO_MANY_PEERS;
+use model::cuda::CUDA_TOO_MANY_PEERS;
 
 rule! {
     "peer-connections-held", Warning, One(judge), for_gaps;

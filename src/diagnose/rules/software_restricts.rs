@@ -48,6 +48,10 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         true => Step::Nothing(Fine::IfMeant),
         false => Step::UnsetNeedless,
     };
+    // What a log of NCCL shows of it.
+    let remarks = evidence.read_from.map_or(&[][..], |read| &read.remarks);
+    let ways = remarks.iter().filter(|remark| remark.contains("(through host memory)"));
+    parts.extend(ways.filter(|_| !restricting.is_empty()).cloned());
     let message = format!("Software, not hardware, restricts the paths: {}", parts.join("; "));
     let set: Vec<_> = restricting.into_iter().map(|(variable, _)| variable).collect();
     Some(

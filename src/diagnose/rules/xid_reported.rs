@@ -231,7 +231,7 @@ fn often(times: usize) -> String {
 }
 
 /// The Xid of a GPU that has fallen off the bus: it cannot be reset.
-const OFF_THE_BUS: u32 = 79;
+pub(super) const OFF_THE_BUS: u32 = 79;
 /// The Xid of an NVLink.
 const NVLINK: u32 = 74;
 
@@ -279,8 +279,14 @@ fn finding(
         Severity::Info => "; programs cause such codes as well",
         _ => "",
     };
+    // The meaning of the worst one comes first: the rest is left out where there is no room.
+    let xids = evidence.snapshot.host.xids.known().into_iter().flatten();
+    let xids = xids.filter(|xid| codes.contains(&xid.code));
+    let meaning = xids.max_by_key(|xid| severity(xid.cause())).and_then(Xid::meaning);
+    let means = words::after(": ", meaning);
+    let message = format!("The driver reported {of}{means}; {}{program}", said.join("; "));
     let mut found = RULE
-        .finding(subject, format!("The driver reported {of}; {}{program}", said.join("; ")), plan)
+        .finding(subject, message, plan)
         .fact("xid_codes", Fact::Numbers(codes.iter().map(|code| u64::from(*code)).collect()));
     found.severity = worst;
     found

@@ -10,6 +10,8 @@ use model::host::HostCopy;
 use model::measurement::{
     CudaPeerAccess, Latency, LocalCopy, Measurements, PeerBandwidth, Verified,
 };
+
+use model::cuda::CUDA_SYSTEM_NOT_READY;
 use model::placement::{Pair, Path};
 use model::units::{Bytes, GbPerSecond};
 
@@ -66,22 +68,50 @@ pub(super) fn measurements(
         let (source, destination) = names.gpu(one, at).zip(names.gpu(other, at))?;
         (source != destination).then_some(Pair { source, destination })
     };
-    let mut asked: HashSet<Pair> = HashSet::new();
+    let only: Vec<u32> = names.all().into_keys().collect();
+    let mut asked: BTreeMap<Pair, CudaPeerAccess> = BTreeMap::new();
+    let blank = |pair| CudaPeerAccess {
+        pair,
+        possible: None,
+        failure: None,
+        failure_code: None,
+        hindered: false,
+    };
     for (at, what) in told {
-        if let Note::Access(one, other, possible) = what
-            && let Some(pair) = pair_of(one, other, at).filter(|pair| asked.insert(*pair))
-        {
-            all.driver.peer_access.push(CudaPeerAccess {
-                pair,
-                possible: Some(*possible),
-                failure: None,
-                failure_code: None,
-                hindered: false,
-            });
-            ledger.origin(format!("driver.peer_access[{}→{}]", pair.source, pair.destination), *at);
+        let (pairs, code, text) = match what {
+            Note::Access(one, other, possible) => {
+                let Some(pair) = pair_of(one, other, at) else { continue };
+                let said = asked.entry(pair).or_insert_with(|| blank(pair));
+                if said.possible.is_none() {
+                    said.possible = Some(*possible);
+                    let of = format!("driver.peer_access[{}→{}]", pair.source, pair.destination);
+                    ledger.origin(of, *at);
+                }
+                continue;
+            }
+            Note::Refused(one, other, text) => {
+                let pair = pair_of(one, other, at);
+                (pair.into_iter().flat_map(|pair| [pair, pair.reversed()]).collect(), None, text)
+            }
+            // Only two GPUs show which pair was meant.
+            Note::Fault(kind, _, text) if kind.cuda_code().is_some() => {
+                let pairs = Pair::ordered(&only);
+                let pairs = if only.len() == 2 { pairs } else { Vec::new() };
+                (pairs, kind.cuda_code(), text)
+            }
+            _ => continue,
+        };
+        let text = Some(format!("{text} ({at})"));
+        if code == Some(CUDA_SYSTEM_NOT_READY) {
+            (all.driver.failure, all.driver.failure_code) = (text, code);
+            continue;
+        }
+        for pair in pairs {
+            let said = asked.entry(pair).or_insert_with(|| blank(pair));
+            (said.failure, said.failure_code) = (text.clone(), code);
         }
     }
-    all.driver.peer_access.sort_by_key(|said| said.pair);
+    all.driver.peer_access = asked.into_values().collect();
     let refused: HashSet<Pair> = all
         .driver
         .peer_access
@@ -159,7 +189,9 @@ pub(super) fn measurements(
         }
     }
     remarks.append(&mut cells.remarks);
-    let any = all.each().next().is_some() || !all.driver.peer_access.is_empty();
+    let any = all.each().next().is_some()
+        || !all.driver.peer_access.is_empty()
+        || all.driver.failure.is_some();
     any.then_some(all)
 }
 

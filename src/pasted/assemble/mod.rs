@@ -284,6 +284,7 @@ impl Joined {
                 Note::Same(..)
                 | Note::Function(_)
                 | Note::Access(..)
+                | Note::Refused(..)
                 | Note::Peer(..)
                 | Note::Local(..)
                 | Note::HostCopy(..)

@@ -38,6 +38,8 @@ const ONLY_NAMES: &str = "nccl-log";
 #[derive(Debug, Default)]
 pub(super) struct Names {
     gpus: BTreeMap<Name, u32>,
+    /// True if a line beside the output of tools names a GPU: it is lost, and no list has it.
+    has_lost: bool,
     /// How names were matched that no output matches.
     pub remarks: Vec<String>,
     pub contradictions: Vec<String>,
@@ -87,6 +89,7 @@ pub(super) fn keys(what: &Note) -> Vec<&Key> {
         | Note::SomeAccess(one, other, _)
         | Note::Bond(one, other, _)
         | Note::Access(one, other, _)
+        | Note::Refused(one, other, _)
         | Note::Peer(one, other, ..)
         | Note::Latency(one, other, ..) => vec![one, other],
         Note::Host(_)
@@ -112,6 +115,7 @@ impl Names {
         let mut place: BTreeMap<Name, usize> = BTreeMap::new();
         let mut described: BTreeSet<PciAddress> = BTreeSet::new();
         for (from, what) in told {
+            names.has_lost |= from.kind.is_empty() && matches!(what, Note::Gpu(..));
             if from.kind != ONLY_NAMES {
                 described.extend(keys(what).into_iter().filter_map(|key| match key {
                     Key::Pci(address) => Some(*address),
@@ -188,7 +192,7 @@ impl Names {
         by_address.sort_by_key(Aliases::pci);
         with.sort_by_key(Aliases::index);
         let bare: Vec<usize> = (0..with.len()).filter(|at| with[*at].pci().is_none()).collect();
-        if !by_address.is_empty() && bare.len() == by_address.len() {
+        if !by_address.is_empty() && bare.len() == by_address.len() && !self.has_lost {
             // NVML numbers GPUs by their addresses.
             self.remarks.push(format!(
                 "{} GPUs that some output names by index and other output by address were matched in their order",
@@ -197,7 +201,7 @@ impl Names {
             for (at, group) in bare.into_iter().zip(std::mem::take(&mut by_address)) {
                 with[at].names.extend(group.names);
             }
-        } else if bare.len() > by_address.len() {
+        } else if bare.len() >= by_address.len() {
             // They are some of those with an index: as further ones, they would be counted twice.
             let all = by_address.len();
             by_address.retain(|group| group.pci().is_some_and(|pci| described.contains(&pci)));

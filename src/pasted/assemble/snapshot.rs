@@ -9,7 +9,11 @@ use crate::told::NOT_THERE;
 use model::pasted::{PastedFault, PastedFaultKind};
 use model::placement::Pair;
 use model::reading::Reading;
-use model::snapshot::{Gpu, GpuPair, NvLink, P2pStatus, PciFunction, Snapshot};
+use model::restore::NVML_VERSION_MISMATCH;
+use model::snapshot::{
+    BoundDriver, DeviceFile, DisplayFunction, Gpu, GpuPair, NvLink, P2pStatus, PciFunction,
+    Snapshot,
+};
 use model::units::PciAddress;
 
 /// Xid of a GPU that has fallen off the bus.
@@ -18,12 +22,16 @@ const OFF_THE_BUS: u32 = 79;
 impl Joined {
     /// Marks GPUs that the driver calls lost and that no output describes otherwise.
     fn lost(&mut self, gpus: &mut [Gpu]) {
-        for xid in self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS) {
-            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(xid.pci));
+        let off = self.xids.iter().filter(|xid| xid.code == OFF_THE_BUS).map(|xid| {
+            (xid.pci, "it has fallen off the bus, says the kernel's log (Xid 79)".to_owned())
+        });
+        let lost = self.faults.iter().filter(|fault| fault.kind == PastedFaultKind::Lost);
+        let lost = lost.filter_map(|fault| Some((fault.pci?, fault.to_string())));
+        for (pci, why) in off.chain(lost) {
+            let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(pci));
             if let Some(gpu) = gpu.filter(|gpu| gpu.power_state.known().is_none()) {
-                let why = "it has fallen off the bus, says the kernel's log (Xid 79)";
-                gpu.power_state = Reading::failed(why);
-                gpu.memory_total_bytes = Reading::failed(why);
+                gpu.power_state = Reading::failed(&*why);
+                gpu.memory_total_bytes = Reading::failed(&*why);
             }
         }
     }
@@ -49,48 +57,59 @@ impl Joined {
         }
     }
 
-    /// Names PCIe errors of functions that are on no way in the input, so that no rule sees their counters.
-    fn bus_errors(&mut self, pci: &[PciFunction]) {
+    /// Names PCIe errors of GPUs whose way is not in the input. Returns the ports that are on no way, for the rule on them.
+    fn bus_errors(&mut self, pci: &[PciFunction]) -> Vec<PciFunction> {
+        let mut ports = Vec::new();
         for (address, is_port, [corrected, other, fatal]) in self.tree.errors() {
             if pci.iter().any(|function| function.address == address) {
+                continue;
+            }
+            if is_port {
+                ports.extend(self.tree.get(address).map(|function| function.facts.clone()));
                 continue;
             }
             let (input, line) = self.logged.get(&address).cloned().unwrap_or_default();
             let text = format!(
                 "PCIe errors of {address}: {fatal} fatal, {other} not fatal, {corrected} corrected"
             );
-            if fatal == 0 && other == 0 {
-                self.remarks.push(format!("{text} (line {line} of {input})"));
-            } else if fatal > 0 && !is_port && self.faults.len() < MOST_FAULTS {
-                self.faults.push(PastedFault {
-                    kind: PastedFaultKind::PcieFatal,
-                    text,
-                    pci: Some(address),
-                    input,
-                    line,
-                });
-            } else if self.problems.len() < MOST_PROBLEMS {
+            if fatal > 0 && self.faults.len() < MOST_FAULTS {
+                let (kind, pci) = (PastedFaultKind::PcieFatal, Some(address));
+                self.faults.push(PastedFault { kind, text, pci, input, line });
+            } else if other > 0 && self.problems.len() < MOST_PROBLEMS {
                 self.problems.push(format!("{text} (line {line} of {input})"));
+            } else {
+                self.remarks.push(format!("{text} (line {line} of {input})"));
             }
         }
+        ports
     }
 
-    /// A GPU that another output describes was started after all.
-    fn started(&mut self, gpus: &[Gpu]) {
-        let runs = |fault: &PastedFault| {
-            let is_it = |gpu: &&Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
-            let gpu = gpus.iter().find(is_it);
-            fault.kind == PastedFaultKind::NotStarted
-                && gpu.is_some_and(|gpu| gpu.power_state.known().is_some())
-        };
-        let (runs, faults) =
-            std::mem::take(&mut self.faults).into_iter().partition(|fault| runs(fault));
-        self.faults = faults;
-        let runs: Vec<PastedFault> = runs;
-        self.problems.extend(
-            runs.into_iter()
-                .map(|fault| format!("{} (line {} of {})", fault.text, fault.line, fault.input)),
-        );
+    /// A GPU that another output describes was started after all, and so was a driver that describes any. Other GPUs that
+    /// could not be started are not listed.
+    fn started(&mut self, gpus: &[Gpu], unlisted: &mut Vec<DisplayFunction>) {
+        let running = gpus.iter().filter(|gpu| gpu.power_state.known().is_some());
+        let running: Vec<Option<PciAddress>> = running.map(|gpu| gpu.pci.get()).collect();
+        for fault in std::mem::take(&mut self.faults) {
+            let of_driver = fault.pci.is_none() && !fault.kind.is_of_start();
+            let runs = running.contains(&fault.pci) || (of_driver && !running.is_empty());
+            if runs && fault.kind <= PastedFaultKind::NoNvml {
+                if fault.kind == PastedFaultKind::Mismatch {
+                    self.host.kernel_module_version = Reading::Unknown(NOT_THERE);
+                }
+                self.problems.push(fault.to_string());
+                continue;
+            }
+            let is_known = |address| unlisted.iter().any(|one| one.address == address);
+            if let Some(address) = fault.pci.filter(|at| fault.kind.is_of_start() && !is_known(*at))
+            {
+                unlisted.push(DisplayFunction {
+                    driver: Reading::Known(BoundDriver::Nvidia),
+                    device_file: Reading::Known(DeviceFile::Usable),
+                    ..DisplayFunction::unread(address, None, &NOT_THERE)
+                });
+            }
+            self.faults.push(fault);
+        }
     }
 
     /// Makes the snapshot of what was joined.
@@ -106,10 +125,10 @@ impl Joined {
         // A list that lacks an address of a GPU cannot show which other one is missing.
         let whole = self.listed.is_some_and(|listed| listed as usize == addresses.len())
             && own.len() == addresses.len();
-        let unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
+        let mut unlisted = if whole { self.tree.unlisted(&own) } else { Vec::new() };
         let others = unlisted.iter().map(|function| function.address);
         let pci = self.tree.ways(own.iter().copied().chain(others));
-        self.bus_errors(&pci);
+        let ports = self.bus_errors(&pci);
         let mut gpus: Vec<Gpu> = std::mem::take(&mut self.gpus).into_values().collect();
         for gpu in &mut gpus {
             let function = gpu.pci.get().and_then(|address| self.tree.get(address));
@@ -133,7 +152,9 @@ impl Joined {
                 fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
             }
         }
-        self.started(&gpus);
+        self.started(&gpus, &mut unlisted);
+        let is_mismatch = |fault: &PastedFault| fault.kind == PastedFaultKind::Mismatch;
+        let refused = self.faults.iter().any(is_mismatch).then_some(NVML_VERSION_MISMATCH);
         let mut links = std::mem::take(&mut self.links);
         let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
         for (gpu, by_dots) in &self.cut {
@@ -175,13 +196,13 @@ impl Joined {
             gpus,
             pairs,
             bonds,
-            pci,
+            pci: pci.into_iter().chain(ports).collect(),
             numa_nodes: Vec::new(),
             adapters: Vec::new(),
             unlisted_gpus: unlisted,
             nvswitches: switches,
             problems: std::mem::take(&mut self.problems),
-            nvml_failure_code: None,
+            nvml_failure_code: refused,
         }
     }
 }

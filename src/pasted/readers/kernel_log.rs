@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, NOT_THERE, Note, Notes, is_uuid};
-use crate::trouble::shortened;
-use model::pasted::PastedFaultKind;
+use crate::trouble::{is_fault, shortened, version};
 use model::reading::Reading;
 use model::snapshot::{PciFunction, PciKind, Xid};
 use model::units::PciAddress;
@@ -86,8 +85,6 @@ struct Counts {
     /// The line that shows that the IOMMU translates by default, and whether a device is in a group of it.
     translates: Option<u32>,
     has_group: bool,
-    /// The GPU that a message of several lines is about.
-    of: Option<PciAddress>,
     /// Number of odd messages that were kept.
     problems: usize,
 }
@@ -128,10 +125,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 }
 
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
-    if said.starts_with("NVRM: ") || said.contains(": SXid (PCI:") {
-        nvrm(said, seconds, line, notes, counts);
-    } else if said.contains("PCIe Bus Error: severity=") {
+    if said.contains("PCIe Bus Error: severity=") {
         bus_error(said, line, counts);
+    } else if ["NVRM: ", "nvidia-nv", "nvidia 0"].iter().any(|of| said.starts_with(of)) {
+        nvrm(said, seconds, line, notes, counts);
     } else if let Some(rest) = said.strip_prefix("Linux version ") {
         let version = rest.split(' ').next().unwrap_or_default().to_owned();
         notes.host(line, |host| host.kernel_version = Reading::Known(version));
@@ -166,50 +163,22 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
     let seconds_since_boot = seconds.map(|seconds| seconds as u64);
     if let Some(xid) = hardware::kernel_log::xid(said) {
         let xid = Xid { seconds_since_boot, ..xid };
-        notes.add(line, Note::Xid(Box::new(xid)));
+        // Further lines of an event of an NVSwitch.
+        if !["Severity ", "Data "].iter().any(|start| xid.text.starts_with(start)) {
+            notes.add(line, Note::Xid(Box::new(xid)));
+        }
         return;
     }
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);
-    if said.contains("fallen off the bus") {
-        // The driver also says it without a number: the same event as Xid 79.
-        let address = said.split(' ').find_map(|word| at(word.trim_end_matches(':')));
-        if let Some(pci) = address.or_else(|| counts.of.take()) {
-            let xid = Xid {
-                pci,
-                code: 79,
-                text: "GPU has fallen off the bus".to_owned(),
-                times: 1,
-                seconds_since_boot,
-            };
-            notes.add(line, Note::Xid(Box::new(xid)));
-        }
-    } else if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
-        counts.of = rest.split_whitespace().next().and_then(at);
-    } else if let Some((address, uuid)) =
+    if let Some((address, uuid)) =
         said.strip_prefix("GPU at PCI:").and_then(|rest| rest.split_once(": "))
     {
         if let Some(pci) = at(address).filter(|_| is_uuid(uuid.trim())) {
             notes.same(line, Key::Pci(pci), Key::Uuid(uuid.trim().to_owned()));
         }
-    } else if said.starts_with("loading NVIDIA UNIX") {
-        let mut words = said.split_whitespace();
-        let is_version = |word: &&str| {
-            word.starts_with(|c: char| c.is_ascii_digit()) && word.matches('.').count() >= 1
-        };
-        if let Some(version) = words.find(is_version) {
-            let version = version.to_owned();
-            notes.host(line, |host| host.kernel_module_version = Reading::Known(version));
-        }
-    } else if said.contains("RmInitAdapter failed") || said.contains("probe routine failed") {
-        let pci = said.split(' ').find_map(|word| {
-            let word = word.trim_end_matches(':');
-            word.contains(':').then(|| at(word)).flatten()
-        });
-        notes.add(
-            line,
-            Note::Fault(PastedFaultKind::NotStarted, pci.or(counts.of), shortened(said)),
-        );
-    } else {
+    } else if let Some(version) = version(said) {
+        notes.add(line, version);
+    } else if !is_fault(said) {
         let lower = said.to_ascii_lowercase();
         let is_wrong = WRONG.iter().any(|word| lower.contains(word));
         if is_wrong && counts.problems < MOST_PROBLEMS {

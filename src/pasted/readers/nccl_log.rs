@@ -1,9 +1,10 @@
 //! Logs of NCCL with `NCCL_DEBUG=INFO`: which GPU is which, which ways NCCL takes, and the variables that decide them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
+use crate::trouble::{is_fault, shortened};
 use model::reading::Reading;
 use model::units::PciAddress;
 
@@ -12,6 +13,9 @@ pub(crate) const READER: Reader =
 
 /// Most warnings that are named.
 const MOST_WARNINGS: usize = 10;
+
+/// Most pairs that are named of one way.
+const MOST_PAIRS: usize = 64;
 
 /// Returns the message of a line.
 fn said(line: &str) -> Option<(bool, &str)> {
@@ -24,7 +28,7 @@ fn said(line: &str) -> Option<(bool, &str)> {
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
-    let mut ways: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+    let mut ways: BTreeMap<String, (BTreeSet<String>, u32)> = BTreeMap::new();
     let mut variables: BTreeMap<String, u32> = BTreeMap::new();
     let mut warnings: Vec<String> = Vec::new();
     let (mut used, mut strange) = (0, 0);
@@ -45,39 +49,44 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             continue;
         };
         (used, strange) = (place + 1, 0);
-        if warning {
-            let short: String = message.chars().take(160).collect();
+        if warning && !is_fault(message) {
+            let short = shortened(message);
             if warnings.len() < MOST_WARNINGS && !warnings.contains(&short) {
                 let text = format!("NCCL warns: {short}");
-                let is_error =
-                    ["ailure", "rror", "disabled between"].iter().any(|word| short.contains(word));
+                let is_error = ["ailure", "rror"].iter().any(|word| short.contains(word));
                 let what = if is_error { Note::Problem(text) } else { Note::Remark(text) };
                 notes.add(line.number, what);
                 warnings.push(short);
             }
         }
         device(message, line.number, notes);
-        if let Some(way) = way(message) {
-            ways.entry(way).or_insert((0, line.number)).0 += 1;
+        if let Some((_, path)) = message.split_once("could not read ")
+            && let Some((function, _)) = path.split_once("/../max_link_speed")
+        {
+            let function = function.rsplit('/').next().unwrap_or_default();
+            notes.add(
+                line.number,
+                Note::Remark(format!(
+                    "NCCL cannot read the speed of the link of {function}, as in a virtual machine, and plans with a default"
+                )),
+            );
+        }
+        if let Some((way, ends)) = way(message) {
+            // Over the network, one end is a GPU of another machine.
+            let [one, other] = match way.starts_with("NET") {
+                true => ends.map(str::to_owned),
+                false => ends.map(|end| end_of(end, line.number, notes)),
+            };
+            ways.entry(way).or_insert((BTreeSet::new(), line.number)).0.insert(one + "→" + &other);
         }
         if let Some(variable) = variable(message) {
             variables.entry(variable).or_insert(line.number);
         }
-        if message.contains("Could not enable P2P between")
-            || message.contains("P2P is disabled between")
-        {
-            let short: String = message.chars().take(160).collect();
-            if !warnings.contains(&short) && warnings.len() < MOST_WARNINGS {
-                notes.add(line.number, Note::Problem(format!("NCCL says: {short}")));
-                warnings.push(short);
-            }
-        }
     }
-    if !ways.is_empty() {
-        let line = ways.values().map(|(_, line)| *line).min().unwrap_or(0);
-        let list: Vec<String> =
-            ways.iter().map(|(way, (times, _))| format!("{times} x {way}")).collect();
-        notes.add(line, Note::Remark(format!("NCCL connects GPUs by {}", list.join(", "))));
+    for (way, (pairs, line)) in ways {
+        let pairs = pairs.into_iter().take(MOST_PAIRS).collect::<Vec<_>>().join(", ");
+        let through = if way.starts_with("SHM") { " (through host memory)" } else { "" };
+        notes.add(line, Note::Remark(format!("NCCL connects GPU {pairs} by {way}{through}")));
     }
     if let Some(line) = variables.values().copied().min() {
         let variables = variables.into_keys().collect();
@@ -94,7 +103,9 @@ fn device(message: &str, line: u32, notes: &mut Notes) {
         let (_, rest) = message.split_once(label)?;
         Some(rest.split_once(' ')?.0)
     };
-    let address = after(" busId ").and_then(bus_id);
+    // `+ PCI[12.0] - GPU/3000 (0)`, and `GPU/0-3000` of newer versions.
+    let in_graph = after("- GPU/").map(|id| id.rsplit('-').next().unwrap_or(id));
+    let address = after(" busId ").or(in_graph).and_then(bus_id);
     let index = after(" nvmlDev ").and_then(|index| index.parse().ok());
     if let Some(address) = address {
         let key = Key::Pci(address);
@@ -117,19 +128,28 @@ fn bus_id(text: &str) -> Option<PciAddress> {
     })
 }
 
-/// Returns the way of a channel: `P2P/IPC` of `Channel 00 : 0[0] -> 1[1] via P2P/IPC`.
-fn way(message: &str) -> Option<String> {
+/// Returns the way of a channel and its ends: `P2P/IPC`, `0[0]` and `1[1]` of `Channel 00 : 0[0] -> 1[1] via P2P/IPC`.
+fn way(message: &str) -> Option<(String, [&str; 2])> {
     let (head, way) = message.split_once(" via ")?;
-    if !head.contains("->") || !head.contains("hannel") {
+    let (one, other) = head.split_once(" -> ")?;
+    if !head.contains("hannel") {
         return None;
     }
-    let way = way.split_whitespace().next()?;
-    let mut parts = way.split('/');
-    let (kind, how) = (parts.next()?, parts.next());
-    Some(match how {
-        Some(how) if how.len() < 20 => format!("{kind}/{how}"),
-        _ => kind.to_owned(),
-    })
+    let way = way.split_whitespace().next()?.to_owned();
+    Some((way, [one.split_whitespace().next_back()?, other.split_whitespace().next()?]))
+}
+
+/// Names the GPU at an end of a channel, `rank[GPU]`: NVML's index, or the place on the bus in older versions.
+fn end_of(end: &str, line: u32, notes: &mut Notes) -> String {
+    let gpu = end.split(['[', ']']).nth(1).unwrap_or(end);
+    if let Some(address) = bus_id(gpu).filter(|_| gpu.len() > 3) {
+        notes.gpu(line, &Key::Pci(address), |gpu| gpu.pci = Reading::Known(address));
+        return address.to_string();
+    }
+    if let Ok(index) = gpu.parse() {
+        notes.gpu(line, &Key::Index(index), |_| {});
+    }
+    gpu.to_owned()
 }
 
 /// Returns `NCCL_P2P_DISABLE=1` of `NCCL_P2P_DISABLE set by environment to 1.`

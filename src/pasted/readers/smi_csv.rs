@@ -41,45 +41,25 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("temperature.gpu", "temperature", "gpu_temp"),
     ("clocks.current.sm", "clocks", "sm"),
     ("clocks.sm", "clocks", "sm"),
-    ("clocks_event_reasons.hw_slowdown", "clocks_event_reasons", "hw_slowdown"),
-    ("clocks_event_reasons.hw_thermal_slowdown", "clocks_event_reasons", "hw_thermal_slowdown"),
-    (
-        "clocks_event_reasons.hw_power_brake_slowdown",
-        "clocks_event_reasons",
-        "hw_power_brake_slowdown",
-    ),
-    ("clocks_event_reasons.sw_thermal_slowdown", "clocks_event_reasons", "sw_thermal_slowdown"),
-    ("clocks_throttle_reasons.hw_slowdown", "clocks_throttle_reasons", "hw_slowdown"),
-    (
-        "clocks_throttle_reasons.hw_thermal_slowdown",
-        "clocks_throttle_reasons",
-        "hw_thermal_slowdown",
-    ),
-    (
-        "clocks_throttle_reasons.hw_power_brake_slowdown",
-        "clocks_throttle_reasons",
-        "hw_power_brake_slowdown",
-    ),
-    (
-        "clocks_throttle_reasons.sw_thermal_slowdown",
-        "clocks_throttle_reasons",
-        "sw_thermal_slowdown",
-    ),
 ];
 
-/// Returns the columns, if this line names some of them.
-fn fields(line: &str) -> Option<Vec<&'static (&'static str, &'static str, &'static str)>> {
-    static OTHER: (&str, &str, &str) = ("", "", "");
+/// Parts of `nvidia-smi -q` whose columns have their names before the same keys.
+const PARTS: &[&str] = &["clocks_event_reasons", "clocks_throttle_reasons", "remapped_rows"];
+
+/// Returns heading and key of each column, if this line names some that are read.
+fn fields(line: &str) -> Option<Vec<(&str, &str)>> {
     // A command that asks for the fields names them too.
     if !line.contains(',') || line.len() > 4000 || line.contains("--") {
         return None;
     }
     let columns = line.split(',').map(|name| {
         let name = name.trim().split(" [").next().unwrap_or_default();
-        FIELDS.iter().find(|(field, ..)| *field == name).unwrap_or(&OTHER)
+        let part = || name.split_once('.').filter(|(part, _)| PARTS.contains(part));
+        let known = FIELDS.iter().find(|(field, ..)| *field == name);
+        known.map(|(_, heading, key)| (*heading, *key)).or_else(part).unwrap_or_default()
     });
     let columns: Vec<_> = columns.collect();
-    let known = columns.iter().filter(|(field, ..)| !field.is_empty()).count();
+    let known = columns.iter().filter(|(_, key)| !key.is_empty()).count();
     (known > 1 && known * 2 >= columns.len()).then_some(columns)
 }
 
@@ -93,7 +73,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             break;
         }
         let value = |wanted: &str| {
-            let place = columns.iter().position(|(_, _, key)| *key == wanted)?;
+            let place = columns.iter().position(|(_, key)| *key == wanted)?;
             values.get(place).copied()
         };
         let index = value("index").and_then(|index| index.parse().ok()).map(Key::Index);
@@ -108,7 +88,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             notes.gpu(line.number, &key, |gpu| gpu.pci = Reading::Known(address));
         }
         let mut state = State::of(Some(key));
-        for ((_, heading, name), value) in columns.iter().zip(&values) {
+        for ((heading, name), value) in columns.iter().zip(&values) {
             if *name == "driver_version" {
                 of_host(name, value, line.number, notes);
             } else {

@@ -1,6 +1,7 @@
 //! The facts of `nvidia-smi -q`, by heading and key, as its text and its XML have them.
 
 use crate::told::{Key, Note, Notes, is_uuid};
+use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 use model::snapshot::{
     ComputeMode, ConfidentialComputing, Fabric, FabricState, Gpu, GpuProcess, RemappedRows,
@@ -136,6 +137,15 @@ impl State {
         if self.in_parts(near, key, value) {
             return;
         }
+        let wants_reset = match key {
+            "gpu_recovery_action" => value != "None",
+            "reset_required" => value == "Yes",
+            _ => false,
+        };
+        if let (Key::Pci(pci), true) = (&gpu, wants_reset) {
+            let words = format!("{key}: {value}");
+            notes.add(line, Note::Fault(PastedFaultKind::NeedsReset, Some(*pci), words));
+        }
         let text = || Reading::Known(value.to_owned());
         let mut facts = Gpu::unread(0, &crate::told::NOT_THERE);
         let before = facts.clone();
@@ -147,8 +157,6 @@ impl State {
                 notes.same(line, gpu.clone(), Key::Uuid(value.to_owned()));
             }
             (_, "serial_number" | "serial") => facts.serial = text(),
-            (_, "minor_number") => set(&mut facts.minor, count(value)),
-            (_, "module_id") => set(&mut facts.module_id, count(value)),
             (_, "vbios_version") => facts.vbios = text(),
             (_, "persistence_mode") => set(&mut facts.persistence, yes(value)),
             ("mig_mode", "current" | "current_mig") => set(&mut facts.mig, yes(value)),
@@ -173,7 +181,6 @@ impl State {
             (_, "performance_state") => set(&mut facts.power_state, count(value)),
             (_, "compute_mode") => set(&mut facts.compute_mode, compute_mode(value)),
             ("fb_memory_usage", "total") => set(&mut facts.memory_total_bytes, mebibytes(value)),
-            ("fb_memory_usage", "free") => set(&mut facts.memory_free_bytes, mebibytes(value)),
             ("bar1_memory_usage", "total") => set(&mut facts.bar1_total_bytes, mebibytes(value)),
             ("ecc_mode", "current" | "current_ecc") => set(&mut facts.ecc, yes(value)),
             ("temperature", "gpu_current_temp" | "gpu_temp") => {
@@ -197,14 +204,17 @@ impl State {
     /// Takes facts that several lines make up.
     fn in_parts(&mut self, near: &str, key: &str, value: &str) -> bool {
         match (near, key) {
-            ("remapped_rows", "correctable_error" | "remapped_row_corr") => {
+            ("remapped_rows", "correctable_error" | "remapped_row_corr" | "correctable") => {
                 self.rows[0] = count(value);
             }
-            ("remapped_rows", "uncorrectable_error" | "remapped_row_unc") => {
+            ("remapped_rows", "uncorrectable_error" | "remapped_row_unc" | "uncorrectable") => {
                 self.rows[1] = count(value);
             }
             ("remapped_rows", "pending" | "remapped_row_pending") => self.pending = yes(value),
-            ("remapped_rows", "remapping_failure_occurred" | "remapped_row_failure") => {
+            (
+                "remapped_rows",
+                "remapping_failure_occurred" | "remapped_row_failure" | "failure",
+            ) => {
                 self.failed = yes(value);
             }
             ("fabric", "state") => {

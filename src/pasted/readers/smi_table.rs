@@ -3,6 +3,8 @@
 use super::smi_facts::of_host;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
+use crate::trouble::shortened;
+use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 use model::units::{Bytes, MIB, PciAddress};
 
@@ -15,6 +17,9 @@ pub(crate) const READER: Reader = Reader {
 
 /// Most lines of the table, with its processes.
 const LONGEST: usize = 2000;
+
+/// Failed readings in one line that show that the GPU does not answer.
+const MANY: usize = 3;
 
 /// Takes index, name, persistence mode, address and uncorrected memory errors since the last reboot from the first line of a GPU's row.
 fn row(line: &str) -> Option<(u32, &str, &str, PciAddress, Option<u64>)> {
@@ -38,7 +43,8 @@ fn row(line: &str) -> Option<(u32, &str, &str, PciAddress, Option<u64>)> {
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut used = 0;
     let mut last: Option<Key> = None;
-    let (mut gpus, mut ended) = (0_u32, false);
+    let (mut gpus, mut ended, mut silent) = (0_u32, false, false);
+    let mut at = None;
     let mut strange = 0;
     for (place, line) in ahead.lines.iter().enumerate().take(LONGEST) {
         let text = line.text.trim();
@@ -64,6 +70,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             row(text).filter(|_| !ended)
         {
             let key = Key::Index(index);
+            (at, silent) = (Some(address), name.contains("ERR!"));
             notes.same(line.number, key.clone(), Key::Pci(address));
             notes.gpu(line.number, &key, |gpu| {
                 gpu.pci = Reading::Known(address);
@@ -81,7 +88,16 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             gpus += 1;
             last = Some(key);
         } else if let Some(key) = last.as_ref().filter(|_| !ended) {
-            second(text, line.number, key, notes);
+            silent |= text.matches("ERR!").count() >= MANY;
+            if !silent {
+                second(text, line.number, key, notes);
+            }
+        }
+        if text.contains("ERR!") && silent {
+            notes.add(line.number, Note::Fault(PastedFaultKind::Lost, at, shortened(text)));
+        } else if text.contains("ERR!") {
+            let text = format!("one reading of a GPU failed, read it again; {}", shortened(text));
+            notes.add(line.number, Note::Problem(text));
         }
         (used, strange) = (place + 1, 0);
     }

@@ -130,7 +130,10 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
         Reading::Known(vec!["NCCL_P2P_LEVEL=NVL".into()])
     );
     let remarks = machine.pasted.remarks.join("\n");
-    assert!(remarks.contains("2 x SHM/direct"), "{remarks}");
+    assert!(
+        remarks.contains("GPU 0→1, 1→0 by SHM/direct/direct (through host memory)"),
+        "{remarks}"
+    );
     let problems = machine.snapshot.problems.join("\n");
     assert!(problems.contains("NCCL warns: Cuda failure 1"), "{problems}");
     let tests = of(NCCL_TESTS);

@@ -49,6 +49,107 @@ fn faults_that_tools_state_are_faults() {
 }
 
 #[test]
+fn each_failure_has_its_kind_and_the_gpu_that_it_names() {
+    use PastedFaultKind::*;
+    let at = |address: &str| Some(address.to_owned());
+    for (text, kind, gpu) in [
+        ("Failed to initialize NVML: Unknown Error", NoNvml, None),
+        ("Failed to initialize NVML: Insufficient Permissions", NoNvml, None),
+        ("No devices were found", NoDevices, None),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+            NoDriver,
+            None,
+        ),
+        (
+            "Unable to determine the device handle for GPU0000:C1:00.0: Unknown Error",
+            Lost,
+            at("0000:c1:00.0"),
+        ),
+        ("[ 1.5] NVRM: BAR1 is 0M @ 0x0 (PCI:0000:c1:00.0)", NoWindow, at("0000:c1:00.0")),
+        (
+            "[ 1.5] NVRM: The NVIDIA probe routine was not called for 2 device(s).",
+            OtherDriver,
+            None,
+        ),
+        (
+            "[ 1.4] NVRM: The NVIDIA GPU 0000:c1:00.0 (PCI ID: 10de:20b5)\n\
+             [ 1.5] NVRM: installed in this system is not supported by the\n\
+             [ 1.5] NVRM: NVIDIA 570.1.2 driver release.",
+            Unsupported,
+            at("0000:c1:00.0"),
+        ),
+        (
+            "[ 1.4] [drm] [nvidia-drm] [GPU ID 0x0000c100] Loading driver\n\
+             [ 1.5] NVRM: kfspPollForResponse_IMPL: FSP command timed out",
+            NotStarted,
+            at("0000:c1:00.0"),
+        ),
+        (
+            "CUDA error at a.cu:1 code=205(cudaErrorMapBufferObjectFailed) \"f()\"",
+            PeerMapping,
+            None,
+        ),
+        (
+            "n:1:1 [2] NCCL WARN Cuda failure 711 'peer mapping resources exhausted'",
+            TooManyPeers,
+            None,
+        ),
+        ("n: Test CUDA failure common.cu:1 'system not yet initialized'", NotReady, None),
+        (" Invalid value when checking the pattern at 0x7f00", WrongValues, None),
+    ] {
+        let (faults, problems) = stated(&format!("{text}\n"));
+        assert_eq!(faults, [(kind, gpu)], "{text}");
+        assert_eq!(problems, "", "{text}");
+    }
+}
+
+#[test]
+fn a_driver_of_two_versions_is_a_fact_of_the_host() {
+    let stamped = "[ 1.5] NVRM: API mismatch: the client 'x' (pid 1)\n[ 1.5] NVRM: has the version 575.1.03, but this kernel module has\n[ 1.5] NVRM: the version 570.2.04.  Please\n";
+    for text in [
+        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 575.1.03\n$ cat v\nNVRM version: NVIDIA UNIX x86_64 Kernel Module  570.2.04  Mon\n",
+        stamped,
+        "Nov 30 01:00:00 n kernel: NVRM: API mismatch: the client has the version 575.1.03, but#012NVRM: this kernel module has the version 570.2.04.  Please#012NVRM: make sure\n",
+        "[ 1.5] NVRM: API mismatch: the client has the version 575.1.03, but\n   NVRM: this kernel module has the version 570.2.04.  Please\n",
+    ] {
+        let machine = of(text).snapshot;
+        assert_eq!(machine.nvml_failure_code, Some(18), "{text}");
+        assert_eq!(machine.host.driver_version, Reading::Known("575.1.03".into()), "{text}");
+        assert_eq!(machine.host.kernel_module_version, Reading::Known("570.2.04".into()), "{text}");
+    }
+    // nvidia-smi works: a container has another version, or it is long ago.
+    let machine = of(&format!("{stamped}{TABLE}")).snapshot;
+    assert_eq!(
+        (machine.nvml_failure_code, machine.host.kernel_module_version.known()),
+        (None, None)
+    );
+}
+
+#[test]
+fn a_lost_gpu_has_the_number_that_the_list_leaves_out() {
+    let uuid = |n: u32| format!("GPU-0000000{n}-1111-2222-3333-444444444444");
+    let named = |n: u32| format!("GPU {n}: NVIDIA A40 (UUID: {})\n", uuid(n));
+    let lost = "Unable to determine the device handle for gpu 0000:47:00.0: GPU is lost.\n";
+    let machine = of(&format!("{}{lost}{}", named(0), named(2))).snapshot;
+    let silent = &machine.gpus[1];
+    assert_eq!((machine.gpus.len(), silent.pci.get()), (3, "0000:47:00.0".parse().ok()));
+    assert!(matches!(&silent.power_state, Reading::Unknown(model::reading::Unknown::Failed(_))));
+}
+
+#[test]
+fn an_error_of_peer_access_is_that_of_the_only_pair() {
+    let said = |text: &str| of(text).measurements.unwrap().driver.peer_access;
+    let text = "Cuda failure p.cu:1: 'mapping of buffer object failed'\n";
+    let pairs = said(&format!("{TABLE}\n{text}"));
+    assert!(pairs.iter().all(|said| said.failure_code == Some(205)) && pairs.len() == 2);
+    let nccl = "P2P is disabled between NVLINK connected GPUs 5 and 4. This should not be\n";
+    let pairs = said(nccl);
+    assert_eq!(pairs[0].pair, pair(4, 5));
+    assert!(pairs.iter().all(|said| said.failure.is_some()), "{pairs:?}");
+}
+
+#[test]
 fn a_gpu_that_was_started_after_all_is_no_fault() {
     let log = "[   12.0] NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x24:0xffff:1220)\n";
     let (faults, problems) = stated(&format!("{log}{QUERY}"));
@@ -59,19 +160,13 @@ fn a_gpu_that_was_started_after_all_is_no_fault() {
 #[test]
 fn lines_that_tell_of_an_error_or_are_not_understood_are_problems() {
     for text in [
-        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 575.64\n",
-        "No devices were found\n",
-        "Unable to determine the device handle for gpu 0000:BA:00.0: Unknown Error\n",
-        "[  120.000001] NVRM: kfspPollForResponse_IMPL: FSP command timed out\n",
         "[ 1.5] NVRM: Xid (PCI:...): 137, NVLink privilege error on link 4 on GPU2\n",
-        "[ 1.5] NVRM: API mismatch: the client 'x' (pid 1) has the version 580.95.05, but this kernel module has 570.172.08\n",
-        "CUDA error at p2pBandwidthLatencyTest.cu:190 code=205(cudaErrorMapBufferObjectFailed)\n",
-        "n:1:1 [1] graph/paths.cc:400 NCCL WARN P2P is disabled between NVLINK connected GPUs 3 and 2.\n",
+        "CUDA error at vectorAdd.cu:19 code=999(cudaErrorUnknown)\n",
+        "n:1:1 [1] NCCL WARN Cuda failure 2 'out of memory'\n",
     ] {
         let (faults, problems) = stated(text);
         assert_eq!(faults, [], "{text}");
-        let first = text.lines().next().unwrap();
-        let words = first.rsplit("NVRM: ").next().unwrap();
+        let words = text.trim().rsplit("NVRM: ").next().unwrap();
         let words = words.rsplit("NCCL WARN ").next().unwrap();
         assert!(problems.contains(words), "{text}: {problems}");
     }
@@ -158,8 +253,13 @@ fn widths_of_one_link_that_differ_are_a_contradiction() {
 fn what_stands_for_a_failed_reading_is_no_value() {
     let table = TABLE.replace("NVIDIA A40 ", "ERR!       ");
     let machine = of(&table);
-    assert!(machine.snapshot.gpus.iter().all(|gpu| gpu.name.known().is_none()));
-    assert!(machine.snapshot.problems.join("\n").contains("ERR!"));
+    let is_silent = |gpu: &Gpu| gpu.name.known().is_none() && gpu.power_state.known().is_none();
+    assert!(machine.snapshot.gpus.iter().all(is_silent));
+    assert!(machine.pasted.faults.iter().all(|fault| fault.kind == PastedFaultKind::Lost));
+    // One reading that failed is none of a lost GPU.
+    let machine = of(&TABLE.replacen("34C", "ERR!", 1));
+    assert_eq!(machine.pasted.faults, []);
+    assert!(machine.snapshot.problems.join("\n").contains("read it again"));
     let query = QUERY.replacen("NVIDIA A40", "GPU is lost", 1);
     let machine = of(&query);
     assert!(machine.snapshot.gpus[0].name.known().is_none());
@@ -175,9 +275,10 @@ fn a_gpu_of_which_only_pcie_errors_are_known_is_a_gpu() {
     assert_eq!(machine.snapshot.pci, []);
     let (faults, _) = stated(log);
     assert_eq!(faults, [(PastedFaultKind::PcieFatal, Some("0000:98:00.0".to_owned()))]);
-    let (faults, problems) = stated(&log.replace("nvidia", "pcieport"));
-    assert_eq!(faults, []);
-    assert!(problems.contains("1 fatal"), "{problems}");
+    // The rule on PCIe errors judges a port.
+    let port = of(&log.replace("nvidia", "pcieport"));
+    assert_eq!(port.pasted.faults, []);
+    assert_eq!(port.snapshot.pci[0].aer_fatal, Reading::Known(1));
     assert_eq!(stated(&log.replace("nvidia", "nvme")).1, "");
 }
 
@@ -185,19 +286,62 @@ fn a_gpu_of_which_only_pcie_errors_are_known_is_a_gpu() {
 fn states_that_no_sound_gpu_has_are_problems() {
     let said = |line: &str| stated(&format!("{TABLE}\n{line}\n")).1;
     for bad in [
-        "    GPU Recovery Action : Reset",
         "        Unrepairable Memory : Yes",
         "            SRAM Threshold Exceeded : Yes",
         "            Route Unhealthy : True",
         "        Status : Failure",
-        "[  1.5] nvidia-nvlink: training failed for link 3",
+        "nvidia-nvlink: training failed for link 3",
         "[  1.5] pcieport 0000:00:01.0: pciehp: Slot(4): Link Down",
     ] {
-        let said = said(bad);
+        let said = said(&bad.replace("nvidia-", "[  1.5] nvidia-"));
         assert!(said.contains(bad.trim()), "{bad}: {said}");
         assert!(!said.contains("not understood"), "{bad}: {said}");
     }
+    let query = format!("{QUERY}    GPU Recovery Action : Node Reboot\n");
+    let (faults, _) = stated(&query);
+    assert!(matches!(&faults[..], [(PastedFaultKind::NeedsReset, Some(_))]), "{faults:?}");
     for sound in ["Unrepairable Memory : No", "Route Unhealthy : N/A"] {
         assert!(said(sound).contains("not understood"), "{sound}");
     }
+}
+
+#[test]
+fn every_fact_that_a_reader_sets_is_used() {
+    let sources = |folder: &str| {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(folder);
+        let mut folders = vec![root];
+        let mut text = String::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|end| end == "rs") {
+                    text.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        text
+    };
+    let readers = sources("pasted/readers");
+    let users: String = ["diagnose", "report", "topology", "explain"].map(sources).concat();
+    let mut facts = 0;
+    let mut unused = Vec::new();
+    for of in ["gpu.", "facts.", "host.", "link.", "pair."] {
+        for ((), rest) in readers.match_indices(of).map(|(at, _)| ((), &readers[at + of.len()..])) {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap();
+            let (name, after) = rest.split_at(end);
+            let is_set = after.starts_with(" = ") || after.starts_with(", ");
+            if is_set && !name.is_empty() {
+                facts += 1;
+                if !users.contains(&format!(".{name}")) && !unused.contains(&name) {
+                    unused.push(name);
+                }
+            }
+        }
+    }
+    assert!(facts > 40, "{facts}");
+    // The JSON alone has them.
+    unused.sort_unstable();
+    assert_eq!(unused, ["iommu_group", "max_read_request_bytes", "p2p_atomics", "p2p_pci"]);
 }
