@@ -7,10 +7,8 @@ mod lspci;
 mod lspci_tree;
 mod nccl_log;
 mod nccl_tests;
-mod nccl_xml;
 mod nvbandwidth;
 mod nvbandwidth_json;
-mod nvloom;
 mod p2p_bandwidth;
 mod simple_p2p;
 mod smi_csv;
@@ -22,7 +20,6 @@ mod smi_query;
 mod smi_table;
 mod smi_topo;
 mod smi_xml;
-mod transfer_bench;
 
 use super::reader::Reader;
 
@@ -46,7 +43,6 @@ static READERS: &[Reader] = &[
     smi_xml::READER,
     smi_table::READER,
     smi_csv::READER,
-    nvloom::READER,
     nvbandwidth::READER,
     nvbandwidth_json::READER,
     p2p_bandwidth::READER,
@@ -55,11 +51,9 @@ static READERS: &[Reader] = &[
     kernel_log::READER,
     nccl_log::READER,
     nccl_tests::READER,
-    nccl_xml::READER,
     simple_p2p::READER,
     bandwidth_test::READER,
     dcgm::READER,
-    transfer_bench::READER,
 ];
 
 /// Returns each kind and the command that prints it.
