@@ -22,6 +22,9 @@ const SMALL: Bytes = Bytes(16);
 /// Difference of two figures of one kind from which they are named, per cent of the first.
 const APART_PERCENT: f64 = 10.0;
 
+/// The kind of the tool that measures one GPU, which it calls 0.
+const ONE_GPU: &str = "bandwidth-test";
+
 /// Most figures that are kept: far more than tools print of a machine of 72 GPUs.
 const MOST_FIGURES: usize = 100_000;
 
@@ -43,6 +46,13 @@ impl Cells {
                 true
             }
             Some(first) => {
+                if at.kind == ONE_GPU {
+                    self.remarks.push(format!(
+                        "bandwidthTest ran again, in {}: whether on the same GPU is not in the input, since it numbers those \
+                         that CUDA_VISIBLE_DEVICES leaves",
+                        at.name
+                    ));
+                }
                 if 100.0 * (value - first).abs() > APART_PERCENT * first {
                     self.remarks.push(format!(
                         "{of} was measured twice: {first:.2} first, {value:.2} in {at}"

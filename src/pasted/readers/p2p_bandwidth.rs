@@ -16,6 +16,8 @@ pub(crate) const READER: Reader = Reader {
             || line.starts_with("Device: ")
             || line.starts_with("Device=")
             || title(line).is_some()
+            || line.starts_with("D\\D ")
+            || row(line).is_some()
     },
     read,
 };
@@ -80,7 +82,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if text.starts_with("Device=") {
         return access(text, head.number, notes).map(|()| 1);
     }
-    let kind = title(text)?;
+    let Some(kind) = title(text) else {
+        return untitled(ahead, notes);
+    };
     let start = ahead.lines.iter().skip(1).position(|line| !line.text.trim().is_empty())? + 1;
     let label = match kind {
         Matrix::Latencies(..) => "GPU",
@@ -112,6 +116,58 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         Some(blank + matrix.used)
     });
     Some(used + of_processor.unwrap_or(0))
+}
+
+/// Returns number and rates of a row.
+fn row(line: &str) -> Option<(usize, Vec<(Option<f64>, u32)>)> {
+    let mut words = line.split_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let rate = |word: &str| word.contains('.').then(|| word.parse::<f64>().ok());
+    let cells: Option<Vec<_>> = words.map(|word| Some((rate(word)??.into(), 0))).collect();
+    Some((number, cells.filter(|cells| number < cells.len() && cells.len() > 1)?))
+}
+
+/// Reads the matrix of rates, or its last rows, whose title is not in the input. The title of the next one tells which
+/// it is, since the program prints all in one order.
+fn untitled(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let is_head = |text: &str| text.starts_with("D\\D ");
+    let mut rows: Vec<Vec<(Option<f64>, u32)>> = Vec::new();
+    let mut filled =
+        ahead.lines.iter().enumerate().filter(|(_, line)| !line.text.trim().is_empty());
+    let (used, next) = loop {
+        let (place, line) = filled.next()?;
+        notes.in_vain = place;
+        match row(&line.text) {
+            Some((number, cells)) if rows.is_empty() || number == rows.len() => {
+                rows.resize(number, Vec::new());
+                rows.push(cells.into_iter().map(|(rate, _)| (rate, line.number)).collect());
+            }
+            None if rows.is_empty() && is_head(line.text.trim()) => {}
+            _ => break (place, line.text.trim()),
+        }
+    };
+    let (direction, path, name) = match title(next)? {
+        Matrix::Latencies(Path::Staged, _) => {
+            (Direction::BothWays, Path::Direct, "both ways with peer access")
+        }
+        Matrix::Rates { setup, sum: true } if setup.path == Path::Direct => {
+            (Direction::BothWays, Path::Staged, "both ways without peer access")
+        }
+        Matrix::Rates { sum: true, .. } => {
+            (Direction::OneWay, Path::Direct, "one way with peer access")
+        }
+        Matrix::Rates { setup, .. } if setup.path == Path::Direct => {
+            (Direction::OneWay, Path::Staged, "one way without peer access")
+        }
+        _ => return None,
+    };
+    notes.add(ahead.lines.first()?.number, Note::Remark(format!(
+        "the matrix of rates without a title was taken for the one {name}, by its place (inferred)"
+    )));
+    let setup = Setup { direction, bytes: BYTES, ..Setup::REFERENCE.with_path(path) };
+    let matrix = Numbered { columns: rows.last()?.len(), rows, used };
+    rates(&matrix, setup, direction == Direction::BothWays, notes);
+    Some(used)
 }
 
 /// `Device: 0, NVIDIA H200, pciBusID: 0, pciDeviceID: 6, pciDomainID:0`, in hexadecimal.

@@ -1,9 +1,9 @@
 //! `nvidia-smi nvlink -s` (status), `-e` (error counters), `-c` (capabilities) and `-R` (the other ends): the links below the
 //! line of each GPU.
 
-use super::smi_list::named;
+use super::smi_list::{heading, named};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Cut, Key, Note, Notes};
+use crate::told::{Cut, Key, Note, Notes, stands_for_more};
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;
 use model::units::PciAddress;
@@ -37,7 +37,7 @@ pub(crate) const REMOTE: Reader = Reader {
 };
 
 fn begins(line: &str) -> bool {
-    line.starts_with("GPU ") && line.contains("(UUID: ")
+    heading(line).is_some()
 }
 
 /// The kind of a line below a GPU.
@@ -102,14 +102,6 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
         Some(_) => {}
     }
     is_own.then_some(used)
-}
-
-/// Returns true for what people write in place of lines that they leave out: `......`, `[...]`, `<snip>`, `…`.
-fn stands_for_more(text: &str) -> bool {
-    let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
-    let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
-    let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
-    is_dots || starts.iter().any(|start| inside.to_ascii_lowercase().starts_with(start))
 }
 
 /// `26.562 GB/s`, or `<inactive>`.
