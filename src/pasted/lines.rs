@@ -12,6 +12,18 @@ pub(crate) struct Line<'a> {
     pub text: Cow<'a, str>,
 }
 
+impl Line<'_> {
+    /// Removes what stands before this place. What it stood before may have been pasted before.
+    fn cut(&mut self, at: usize) {
+        self.text = match std::mem::take(&mut self.text) {
+            Cow::Borrowed(text) => cleaned(text.get(at..).unwrap_or_default()),
+            Cow::Owned(text) => {
+                Cow::Owned(cleaned(text.get(at..).unwrap_or_default()).into_owned())
+            }
+        };
+    }
+}
+
 /// Longest line that is looked at, bytes. What tools print in a line is far shorter; the rest is cut.
 const LONGEST: usize = 1 << 16;
 
@@ -72,7 +84,7 @@ fn without_hosts(lines: &mut [Line<'_>]) {
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
             && !name.starts_with("nvidia-")
             && !super::readers::is_name(name);
-        is_host.then(|| name.len())
+        is_host.then_some(name.len())
     };
     let mut at = 0;
     while let Some(line) = lines.get(at) {
@@ -87,8 +99,9 @@ fn without_hosts(lines: &mut [Line<'_>]) {
         if run.len() >= FEWEST_OF_HOST {
             for line in run {
                 // The space behind the name belongs to it, others to the line.
-                let rest = line.text.get(name.len()..).unwrap_or_default();
-                line.text = Cow::Owned(rest.strip_prefix(' ').unwrap_or(rest).to_owned());
+                let has_space =
+                    line.text.get(name.len()..).is_some_and(|rest| rest.starts_with(' '));
+                line.cut(name.len() + usize::from(has_space));
             }
         }
     }
@@ -122,11 +135,7 @@ fn without_numbers(lines: &mut [Line<'_>]) {
                 let Some((_, at, _)) = numbered(&line.text) else {
                     continue;
                 };
-                // What was numbered may have been pasted before.
-                line.text = match std::mem::take(&mut line.text) {
-                    Cow::Borrowed(text) => cleaned(&text[at..]),
-                    Cow::Owned(text) => Cow::Owned(cleaned(&text[at..]).into_owned()),
-                };
+                line.cut(at);
             }
         }
         start += length;
@@ -174,34 +183,46 @@ fn cleaned(line: &str) -> Cow<'_, str> {
 
 /// Removes what stands around the line of a tool: marks of quotations and code, tags of ranks, pods and containers. A record
 /// of the journal becomes its message.
-fn without_tags(line: &str) -> Cow<'_, str> {
-    let mut line = without_quotes(line).trim_end();
-    if line.starts_with("```") || line.starts_with("~~~") {
-        return Cow::Borrowed("");
-    }
-    line = line.strip_prefix('`').map_or(line, |rest| rest.trim_end_matches('`'));
-    if line.starts_with("{\"") && line.contains("\"MESSAGE\":") {
-        return message(line).map_or(Cow::Borrowed(line), Cow::Owned);
-    }
-    if let Some((tag, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-        let is_rank = !tag.is_empty() && tag.bytes().all(|c| c.is_ascii_digit() || c == b',');
-        // `[1,0]<stdout>:`, `[pod/name/container] `, and the `[0]` of each part of a row.
-        if let Some(rest) = rest.strip_prefix("<stdout>:").filter(|_| is_rank) {
-            return Cow::Borrowed(rest);
+fn without_tags(mut line: &str) -> Cow<'_, str> {
+    loop {
+        line = without_quotes(line).trim_end();
+        if line.starts_with("```") || line.starts_with("~~~") {
+            return Cow::Borrowed("");
         }
-        if is_rank && rest.starts_with([' ', '\t']) {
-            return Cow::Owned(rest.replace(&format!("[{tag}]"), " "));
+        if let Some(rest) = line.strip_prefix('`') {
+            line = rest.trim_end_matches('`');
+            continue;
         }
-        if tag.contains('/') && !tag.contains(' ') && rest.starts_with(' ') {
-            return Cow::Borrowed(rest.get(1..).unwrap_or_default());
+        if line.starts_with("{\"") && line.contains("\"MESSAGE\":") {
+            return message(line).map_or(Cow::Borrowed(line), Cow::Owned);
         }
-    }
-    // `name-1  | ` of containers that were started together.
-    match line.split_once("| ") {
-        Some((name, rest)) if name.ends_with(' ') && is_container(name.trim_end()) => {
-            Cow::Borrowed(rest)
+        let is_rank =
+            |tag: &str| !tag.is_empty() && tag.bytes().all(|c| c.is_ascii_digit() || c == b',');
+        let tagged = line.strip_prefix('[').and_then(|line| line.split_once(']'));
+        let bare = match tagged {
+            // A tag in front of each part of a row.
+            Some((tag, rest)) if is_rank(tag) && rest.contains(&format!("[{tag}]")) => {
+                return Cow::Owned(rest.replace(&format!("[{tag}]"), " "));
+            }
+            // `[0] `, `[1,0]<stdout>:`
+            Some((tag, "")) if is_rank(tag) => Some(""),
+            Some((tag, rest)) if is_rank(tag) => {
+                rest.strip_prefix("<stdout>:").or_else(|| rest.strip_prefix(' '))
+            }
+            // `[pod/name/container] `
+            Some((tag, rest)) if tag.contains('/') && !tag.contains(' ') => {
+                rest.is_empty().then_some("").or_else(|| rest.strip_prefix(' '))
+            }
+            // `name-1  | ` of containers that were started together.
+            _ => line.split_once(" |").and_then(|(name, rest)| {
+                let fits = is_container(name.trim_end());
+                fits.then(|| rest.strip_prefix(' ').unwrap_or(rest))
+            }),
+        };
+        match bare {
+            Some(rest) => line = rest,
+            None => return Cow::Borrowed(line),
         }
-        _ => Cow::Borrowed(line),
     }
 }
 

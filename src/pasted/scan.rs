@@ -106,7 +106,7 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
     });
     let places: Vec<(u32, u32)> = places.collect();
     let known = scanned.sections.iter().flat_map(Section::statements);
-    scanned.troubles = trouble::of(&lines, &places, &known.collect());
+    scanned.troubles = trouble::of(&input.name, &lines, &places, &known.collect());
     scanned
 }
 

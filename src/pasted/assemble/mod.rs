@@ -61,12 +61,12 @@ struct Joined {
     remarks: Vec<String>,
 }
 
-/// Joins everything that was read. `cut` are the names of inputs that were cut off.
+/// Joins everything that was read. `unread` are sentences on inputs that were not.
 ///
 /// # Errors
 ///
 /// A sentence if there are more GPUs than a report can have.
-pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String> {
+pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine, String> {
     let sections = read.iter().enumerate().flat_map(|(input, scanned)| {
         scanned.sections.iter().map(move |section| (input, scanned, section))
     });
@@ -143,11 +143,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
         return Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most"));
     }
     joined.remarks.append(&mut names.remarks);
-    joined.problems.extend(
-        cut.iter()
-            .take(MOST_PROBLEMS)
-            .map(|name| format!("{name} was cut off, or cannot be unpacked")),
-    );
+    joined.problems.extend(unread.into_iter().take(MOST_PROBLEMS));
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
     if joined.tree.switches().len() > MOST_SWITCHES {

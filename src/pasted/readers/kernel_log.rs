@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, Note, Notes, is_uuid};
-use crate::trouble::shortened;
+use crate::trouble::{is_wrong, shortened};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
 use model::snapshot::{PciKind, Xid};
@@ -91,6 +91,9 @@ const WRONG: &[&str] = &[
     "cannot",
 ];
 
+/// Parts of the kernel whose errors are named.
+const OURS: &[&str] = &["nvidia", "pcieport"];
+
 /// Most odd messages of a log that are kept.
 const MOST_PROBLEMS: usize = 100;
 
@@ -162,6 +165,14 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         counts.has_group = true;
     } else if said.starts_with("Hypervisor detected:") {
         notes.host(line, |host| host.virtual_machine = Reading::Known(true));
+    } else if OURS.iter().any(|part| said.contains(part))
+        && !said.contains("AER")
+        && !said.contains("error status")
+        && is_wrong(said)
+        && counts.problems < MOST_PROBLEMS
+    {
+        counts.problems += 1;
+        notes.add(line, Note::Problem(format!("the kernel's log: {}", shortened(said))));
     }
 }
 

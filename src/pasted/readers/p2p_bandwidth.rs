@@ -119,12 +119,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 }
 
 /// Returns number and rates of a row.
-fn row(line: &str) -> Option<(usize, Vec<(Option<f64>, u32)>)> {
+fn row(line: &str) -> Option<(usize, Vec<f64>)> {
     let mut words = line.split_whitespace();
     let number = words.next()?.parse().ok()?;
-    let rate = |word: &str| word.contains('.').then(|| word.parse::<f64>().ok());
-    let cells: Option<Vec<_>> = words.map(|word| Some((rate(word)??.into(), 0))).collect();
-    Some((number, cells.filter(|cells| number < cells.len() && cells.len() > 1)?))
+    let rate = |word: &str| word.parse::<f64>().ok().filter(|_| word.contains('.'));
+    let rates: Vec<f64> = words.map(rate).collect::<Option<_>>()?;
+    (number < rates.len() && rates.len() > 1).then_some((number, rates))
 }
 
 /// Reads the matrix of rates, or its last rows, whose title is not in the input. The title of the next one tells which
@@ -138,9 +138,9 @@ fn untitled(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let (place, line) = filled.next()?;
         notes.in_vain = place;
         match row(&line.text) {
-            Some((number, cells)) if rows.is_empty() || number == rows.len() => {
+            Some((number, rates)) if rows.is_empty() || number == rows.len() => {
                 rows.resize(number, Vec::new());
-                rows.push(cells.into_iter().map(|(rate, _)| (rate, line.number)).collect());
+                rows.push(rates.into_iter().map(|rate| (Some(rate), line.number)).collect());
             }
             None if rows.is_empty() && is_head(line.text.trim()) => {}
             _ => break (place, line.text.trim()),

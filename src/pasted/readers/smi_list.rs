@@ -19,7 +19,7 @@ fn is_model(name: &str) -> bool {
 /// Takes index, name and UUID from a line that names a GPU. People blank the UUID, or take it out.
 pub(super) fn heading(line: &str) -> Option<(u32, &str, Option<&str>)> {
     let (index, rest) = line.trim().strip_prefix("GPU ")?.split_once(':')?;
-    let index = index.parse().ok().filter(|_| index.len() < 4)?;
+    let index = index.parse().ok().filter(|_| index.len() < 6)?;
     Some(match rest.split_once("(UUID") {
         Some((name, uuid)) => (index, name.trim(), Some(uuid.trim_matches([':', ' ', ')']))),
         None => (index, rest.trim(), None),
