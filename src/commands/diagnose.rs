@@ -56,14 +56,12 @@ fn one(path: &Path, judging: &Judging) -> Result<Judged, Failure> {
         Err(why) if is_report(&bytes) => return Err(format!("{name} {why}").into()),
         Err(why) => why,
     };
-    let is_json =
-        bytes.trim_ascii_start().starts_with(b"{") || bytes.trim_ascii_start().starts_with(b"[");
     let inputs = pasted::inputs(&name, bytes).map_err(|why| format!("{name} {why}"))?;
     let judged = of_output(&inputs, None, judging)?;
     // It may be a report that is broken.
-    Ok(judged.map_err(|nothing| match is_json {
-        true => format!("{nothing}, and is no report: it {why}"),
-        false => nothing,
+    Ok(judged.map_err(|nothing| match why.contains("at line 1 column 1") {
+        true => nothing,
+        false => format!("{nothing}, and is no report: it {why}"),
     }))
 }
 

@@ -72,10 +72,8 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
 /// `nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, without their times. Old drivers leave
 /// out `PCI:`, and people the name of the driver.
 pub fn xid(message: &str) -> Option<Xid> {
-    let rest =
-        ["NVRM: Xid (", ": SXid ("].iter().find_map(|mark| Some(message.split_once(mark)?.1));
-    let (address, rest) = rest.or_else(|| message.strip_prefix("Xid ("))?.split_once("): ")?;
-    let address = address.trim_start_matches("PCI:");
+    let (_, rest) = message.split_once("Xid (")?;
+    let (address, rest) = rest.trim_start_matches("PCI:").split_once("): ")?;
     let pci = address.parse().or_else(|_| format!("{address}.0").parse()).ok()?;
     let (code, text) = rest.split_once(',').unwrap_or((rest, ""));
     let of_process = |part: &&str| ["pid=", "name=", "Ch "].iter().any(|key| part.starts_with(key));

@@ -40,10 +40,8 @@ pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
 
 /// Returns the lines that a line was: a matrix may be glued to the command that printed it.
 fn without_command(line: Line<'_>) -> impl Iterator<Item = Line<'_>> {
-    let head = line.text.find("nvidia-smi topo").and_then(|command| {
-        let at = command + line.text.get(command..)?.find("GPU0")?;
-        line.text.get(at..).filter(|rest| rest.contains("GPU1")).map(|_| at)
-    });
+    let is_command = line.text.contains("nvidia-smi topo");
+    let head = line.text.find("GPU0").filter(|_| is_command);
     let Some((command, header)) = head.and_then(|at| line.text.split_at_checked(at)) else {
         return [Some(line), None].into_iter().flatten();
     };
@@ -78,13 +76,13 @@ const FEWEST_OF_HOST: usize = 3;
 /// Removes the name of a host that a remote shell puts in front of each line: `node1: GPU0  X`.
 fn without_hosts(lines: &mut [Line<'_>]) {
     let host = |text: &str| {
-        let (name, _) = text.split_once(": ")?;
+        let (name, behind) = text.trim_start().split_once(": ")?;
         let is_host = name.starts_with(|c: char| c.is_ascii_alphanumeric())
             && name.contains(|c: char| c.is_ascii_digit())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
             && !name.starts_with("nvidia-")
             && !super::readers::is_name(name);
-        is_host.then_some(name.len())
+        is_host.then_some(text.len() - behind.len() - 2)
     };
     let mut at = 0;
     while let Some(line) = lines.get(at) {
@@ -186,22 +184,26 @@ fn cleaned(line: &str) -> Cow<'_, str> {
 fn without_tags(mut line: &str) -> Cow<'_, str> {
     loop {
         line = without_quotes(line).trim_end();
-        if line.starts_with("```") || line.starts_with("~~~") {
+        let start = line.trim_start();
+        if start.starts_with("```") || start.starts_with("~~~") {
             return Cow::Borrowed("");
         }
-        if let Some(rest) = line.strip_prefix('`') {
+        if let Some(rest) = start.strip_prefix('`') {
             line = rest.trim_end_matches('`');
             continue;
         }
-        if line.starts_with("{\"") && line.contains("\"MESSAGE\":") {
-            return message(line).map_or(Cow::Borrowed(line), Cow::Owned);
+        if start.starts_with("{\"") && line.contains("\"MESSAGE\":") {
+            return message(start).map_or(Cow::Borrowed(line), Cow::Owned);
         }
         let is_rank =
             |tag: &str| !tag.is_empty() && tag.bytes().all(|c| c.is_ascii_digit() || c == b',');
-        let tagged = line.strip_prefix('[').and_then(|line| line.split_once(']'));
+        let tagged = start.strip_prefix('[').and_then(|line| line.split_once(']'));
         let bare = match tagged {
-            // A tag in front of each part of a row.
-            Some((tag, rest)) if is_rank(tag) && rest.contains(&format!("[{tag}]")) => {
+            // A tag in front of each part of a row: `[0] 8 2 float sum -1[0] 16.1`.
+            Some((tag, rest))
+                if is_rank(tag)
+                    && ["0", "1"].iter().any(|c| rest.contains(&format!("{c}[{tag}]"))) =>
+            {
                 return Cow::Owned(rest.replace(&format!("[{tag}]"), " "));
             }
             // `[0] `, `[1,0]<stdout>:`
@@ -214,7 +216,7 @@ fn without_tags(mut line: &str) -> Cow<'_, str> {
                 rest.is_empty().then_some("").or_else(|| rest.strip_prefix(' '))
             }
             // `name-1  | ` of containers that were started together.
-            _ => line.split_once(" |").and_then(|(name, rest)| {
+            _ => start.split_once(" |").and_then(|(name, rest)| {
                 let fits = is_container(name.trim_end());
                 fits.then(|| rest.strip_prefix(' ').unwrap_or(rest))
             }),

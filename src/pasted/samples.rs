@@ -112,32 +112,6 @@ GPU 00000000:5E:00.0
                 Current                   : 16x
 ";
 
-pub(crate) const XML: &str = r#"<?xml version="1.0" ?>
-<nvidia_smi_log>
-	<driver_version>580.65.06</driver_version>
-	<attached_gpus>1</attached_gpus>
-	<gpu id="00000000:3B:00.0">
-		<product_name>NVIDIA A40 &amp; co</product_name>
-		<mig_mode>
-			<current_mig>Disabled</current_mig>
-		</mig_mode>
-		<uuid>GPU-11111111-0000-0000-0000-000000000000</uuid>
-		<pci>
-			<pci_gpu_link_info>
-				<pcie_gen>
-					<max_link_gen>4</max_link_gen>
-					<current_link_gen>1</current_link_gen>
-				</pcie_gen>
-				<link_widths>
-					<max_link_width>16x</max_link_width>
-					<current_link_width>8x</current_link_width>
-				</link_widths>
-			</pci_gpu_link_info>
-		</pci>
-	</gpu>
-</nvidia_smi_log>
-"#;
-
 pub(crate) const TABLE: &str = "\
 +-----------------------------------------------------------------------------------------+
 | NVIDIA-SMI 580.65.06              Driver Version: 580.65.06      CUDA Version: 13.0     |
@@ -436,7 +410,6 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-nvlink-capabilities", NVLINK_CAPABILITIES),
     ("smi-nvlink-errors", NVLINK_ERRORS),
     ("smi-query", QUERY),
-    ("smi-xml", XML),
     ("smi-table", TABLE),
     ("smi-csv", CSV),
     ("nvbandwidth", NVBANDWIDTH),

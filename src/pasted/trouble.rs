@@ -191,8 +191,6 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const BESIDE: &[&str] = &[
     "Legend:",
     "NIC Legend:",
-    "<?xml",
-    "<!DOCTYPE",
     "SUM ",
     "NOTE:",
     "Averages (",

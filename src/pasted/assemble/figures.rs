@@ -73,8 +73,7 @@ pub(super) fn measurements(
 ) -> Option<Measurements> {
     let mut all = Measurements { profile: PROFILE.to_owned(), ..Measurements::default() };
     let pair_of = |one, other, at: &At<'_>| {
-        let (source, destination) = names.gpu(one, at).zip(names.gpu(other, at))?;
-        (source != destination).then_some(Pair { source, destination })
+        names.pair(one, other, at).map(|(source, destination)| Pair { source, destination })
     };
     let mut asked: HashSet<Pair> = HashSet::new();
     for (at, what) in told {

@@ -214,8 +214,7 @@ impl Joined {
                     }
                 }
                 Note::Pair(one, other, facts) => {
-                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
-                    if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
+                    if let Some((source, destination)) = names.pair(one, other, at) {
                         let pair = self.pairs.entry((source, destination));
                         let pair = pair
                             .or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
@@ -224,14 +223,12 @@ impl Joined {
                     }
                 }
                 Note::SomeAccess(one, other, word) => {
-                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
-                    if let Some(ends) = ends.filter(|(one, other)| one != other) {
+                    if let Some(ends) = names.pair(one, other, at) {
                         self.words.entry(ends).or_default().push((*word, at.line));
                     }
                 }
                 Note::Bond(one, other, links) => {
-                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
-                    if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
+                    if let Some((source, destination)) = names.pair(one, other, at) {
                         self.bond(source, destination, *links, *at, ledger);
                     }
                 }

@@ -30,13 +30,10 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
     if let Some((level, behind)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
         rest = if level.parse::<u16>().is_ok() { behind } else { rest };
     }
-    if let Some((head, behind)) = rest.split_once(';')
-        && let [level, number, time, _, ..] = head.split(',').collect::<Vec<_>>().as_slice()
-        && level.parse::<u16>().is_ok()
-        && number.parse::<u64>().is_ok()
-    {
-        seconds = time.parse::<f64>().ok().map(|time| time / 1e6);
-        (rest, is_log) = (behind, seconds.is_some());
+    if let Some((time, behind)) = hardware::kernel_log::messages(rest).next() {
+        #[allow(clippy::cast_precision_loss, reason = "whole seconds are used")]
+        let time = time as f64 / 1e6;
+        (rest, is_log, seconds) = (behind, true, Some(time));
     }
     let facility = rest.split_once(':').filter(|(name, _)| matches!(name.trim(), "kern" | "user"));
     if let Some((_, behind)) = facility.and_then(|(_, behind)| behind.split_once(": ")) {

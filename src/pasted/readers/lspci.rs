@@ -139,34 +139,31 @@ fn is_narrow(text: &str) -> bool {
 fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let named = ahead.command.and_then(|command| after(command, "-s "));
     let name = named.unwrap_or("a device that is not named");
-    let mut function = Function::of(FIRST, PciKind::Endpoint);
+    let address = named.and_then(|name| name.parse().ok()).or("0:0.0".parse().ok())?;
+    let mut function = Function::of(address, PciKind::Endpoint);
     let mut used = 0;
     for line in ahead.lines.iter().take_while(|line| is_link(line.text.trim())) {
         let text = line.text.trim();
         used += 1;
         take(text, &mut function);
-        let facts = &function.facts;
-        let [is, could] =
-            [&facts.width, &facts.width_max].map(|width| width.get().map(Lanes::number));
-        if text.starts_with("LnkCap:") {
-            continue;
+        if text.starts_with("LnkSta:") {
+            let what = format!("of the PCIe link of {name}: {text}");
+            let most = function.facts.width_max.get().map(Lanes::number);
+            let is_less = function.facts.width.get().map(Lanes::number) < most;
+            notes.add(
+                line.number,
+                match (is_less || is_narrow(text), most) {
+                    (true, Some(most)) => {
+                        Note::Problem(format!("less than all {most} lanes {what}"))
+                    }
+                    (true, None) => Note::Problem(format!("less than all lanes {what}")),
+                    (false, _) => Note::Remark(format!("all lanes {what}")),
+                },
+            );
         }
-        let rate = after(text, "Speed ").unwrap_or("an unknown speed");
-        let (is, most) = (is?, could.map_or("its".to_owned(), |could| format!("its {could}")));
-        let what = format!("the PCIe link of {name} runs with {is} of {most} lanes at {rate}");
-        notes.add(
-            line.number,
-            match could.map_or(is_narrow(text), |could| is < could) {
-                true => Note::Problem(what),
-                false => Note::Remark(what),
-            },
-        );
     }
     Some(used)
 }
-
-/// An address that stands for none.
-const FIRST: PciAddress = PciAddress { domain: 0, bus: 0, device: 0, function: 0 };
 
 fn set<T>(to: &mut Reading<T>, value: Option<T>) {
     if let Some(value) = value {

@@ -19,7 +19,6 @@ mod smi_p2p;
 mod smi_query;
 mod smi_table;
 mod smi_topo;
-mod smi_xml;
 
 use super::reader::Reader;
 
@@ -40,7 +39,6 @@ static READERS: &[Reader] = &[
     smi_nvlink::STATUS,
     smi_nvlink::ERRORS,
     smi_query::READER,
-    smi_xml::READER,
     smi_table::READER,
     smi_csv::READER,
     nvbandwidth::READER,

@@ -118,6 +118,14 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     Some(used + of_processor.unwrap_or(0))
 }
 
+/// The order in which the program prints rates. Latencies without access follow.
+const ORDER: [(Direction, Path); 4] = [
+    (Direction::OneWay, Path::Staged),
+    (Direction::OneWay, Path::Direct),
+    (Direction::BothWays, Path::Staged),
+    (Direction::BothWays, Path::Direct),
+];
+
 /// Returns number and rates of a row.
 fn row(line: &str) -> Option<(usize, Vec<f64>)> {
     let mut words = line.split_whitespace();
@@ -146,23 +154,18 @@ fn untitled(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             _ => break (place, line.text.trim()),
         }
     };
-    let (direction, path, name) = match title(next)? {
-        Matrix::Latencies(Path::Staged, _) => {
-            (Direction::BothWays, Path::Direct, "both ways with peer access")
+    let behind = match title(next)? {
+        Matrix::Rates { setup, .. } => {
+            ORDER.iter().position(|one| *one == (setup.direction, setup.path))?
         }
-        Matrix::Rates { setup, sum: true } if setup.path == Path::Direct => {
-            (Direction::BothWays, Path::Staged, "both ways without peer access")
-        }
-        Matrix::Rates { sum: true, .. } => {
-            (Direction::OneWay, Path::Direct, "one way with peer access")
-        }
-        Matrix::Rates { setup, .. } if setup.path == Path::Direct => {
-            (Direction::OneWay, Path::Staged, "one way without peer access")
-        }
+        Matrix::Latencies(Path::Staged, _) => ORDER.len(),
         _ => return None,
     };
+    let (direction, path) = *ORDER.get(behind.checked_sub(1)?)?;
+    let ways = if direction == Direction::BothWays { "both ways" } else { "one way" };
+    let access = if path == Path::Direct { "with" } else { "without" };
     notes.add(ahead.lines.first()?.number, Note::Remark(format!(
-        "the matrix of rates without a title was taken for the one {name}, by its place (inferred)"
+        "the rates without a title were taken for those {ways} {access} peer access, by their place (inferred)"
     )));
     let setup = Setup { direction, bytes: BYTES, ..Setup::REFERENCE.with_path(path) };
     let matrix = Numbered { columns: rows.last()?.len(), rows, used };

@@ -49,22 +49,6 @@ const FIELDS: &[(&str, &str, &str)] = &[
         "hw_power_brake_slowdown",
     ),
     ("clocks_event_reasons.sw_thermal_slowdown", "clocks_event_reasons", "sw_thermal_slowdown"),
-    ("clocks_throttle_reasons.hw_slowdown", "clocks_throttle_reasons", "hw_slowdown"),
-    (
-        "clocks_throttle_reasons.hw_thermal_slowdown",
-        "clocks_throttle_reasons",
-        "hw_thermal_slowdown",
-    ),
-    (
-        "clocks_throttle_reasons.hw_power_brake_slowdown",
-        "clocks_throttle_reasons",
-        "hw_power_brake_slowdown",
-    ),
-    (
-        "clocks_throttle_reasons.sw_thermal_slowdown",
-        "clocks_throttle_reasons",
-        "sw_thermal_slowdown",
-    ),
 ];
 
 /// Returns the columns, if this line names some of them.
@@ -75,7 +59,9 @@ fn fields(line: &str) -> Option<Vec<&'static (&'static str, &'static str, &'stat
         return None;
     }
     let columns = line.split(',').map(|name| {
-        let name = name.trim().split(" [").next().unwrap_or_default();
+        // Older versions name the reasons otherwise.
+        let name = name.trim().replace("clocks_throttle", "clocks_event");
+        let name = name.split(" [").next().unwrap_or_default();
         FIELDS.iter().find(|(field, ..)| *field == name).unwrap_or(&OTHER)
     });
     let columns: Vec<_> = columns.collect();

@@ -11,30 +11,24 @@ use model::units::PciAddress;
 /// Number from which a link is the port of a switch: no GPU has more (H100 to GB200 have 18, a switch 36 and more).
 const FIRST_OF_SWITCH: u8 = 18;
 
-pub(crate) const STATUS: Reader = Reader {
-    kind: "smi-nvlink",
-    tool: "nvidia-smi nvlink -s",
-    begins,
-    read: |ahead, notes| read(ahead, notes, status),
-};
-pub(crate) const ERRORS: Reader = Reader {
-    kind: "smi-nvlink-errors",
-    tool: "nvidia-smi nvlink -e",
-    begins,
-    read: |ahead, notes| read(ahead, notes, errors),
-};
-pub(crate) const CAPABILITIES: Reader = Reader {
-    kind: "smi-nvlink-capabilities",
-    tool: "nvidia-smi nvlink -c",
-    begins,
-    read: |ahead, notes| read(ahead, notes, capabilities),
-};
-pub(crate) const REMOTE: Reader = Reader {
-    kind: "smi-nvlink-remote",
-    tool: "nvidia-smi nvlink -R",
-    begins,
-    read: |ahead, notes| read(ahead, notes, remote),
-};
+/// Declares the reader of one kind of list: the end of its name, its option, and what takes a line.
+macro_rules! list {
+    ($($reader:ident $end:literal $option:literal $take:ident,)*) => {$(
+        pub(crate) const $reader: Reader = Reader {
+            kind: concat!("smi-nvlink", $end),
+            tool: concat!("nvidia-smi nvlink -", $option),
+            begins,
+            read: |ahead, notes| read(ahead, notes, $take),
+        };
+    )*};
+}
+
+list! {
+    STATUS "" 's' status,
+    ERRORS "-errors" 'e' errors,
+    CAPABILITIES "-capabilities" 'c' capabilities,
+    REMOTE "-remote" 'R' remote,
+}
 
 fn begins(line: &str) -> bool {
     heading(line).is_some()

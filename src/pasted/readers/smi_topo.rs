@@ -34,34 +34,24 @@ pub(super) fn matrix_of(
     is_cell: fn(&str) -> bool,
     take: &mut dyn FnMut(&Named<'_>, &mut Notes),
 ) -> Option<usize> {
-    let cells = |matrix: &Named<'_>| {
+    let is_whole = |matrix: &Named<'_>| {
         let cells = matrix.rows.iter().map(|(_, cells, _)| cells.len());
-        cells.sum::<usize>()
+        cells.sum::<usize>() == matrix.columns.len() * matrix.columns.len()
     };
-    let plain = matrix::named(ahead.lines, is_name, is_cell);
-    let is_whole =
-        |matrix: &Named<'_>| cells(matrix) == matrix.columns.len() * matrix.columns.len();
-    if let Some(matrix) = plain.as_ref().filter(|matrix| is_whole(matrix)) {
-        take(matrix, notes);
-        return Some(matrix.used);
+    let mut found = matrix::named(ahead.lines, is_name, is_cell);
+    let joined;
+    if !found.as_ref().is_some_and(is_whole) {
+        // Only the lines of this matrix can have its width.
+        let lines = &ahead.lines[..ahead.lines.len().min(matrix::MOST_LINES)];
+        let used = lines.iter().position(|line| line.text.is_empty()).unwrap_or(lines.len());
+        notes.in_vain = used;
+        joined = matrix::joined(&lines[..used]);
+        let whole = matrix::named(&joined, is_name, is_cell).filter(is_whole);
+        found = whole.map(|matrix| Named { used, ..matrix }).or(found);
     }
-    // Only the lines of this matrix can have its width.
-    let lines = &ahead.lines[..ahead.lines.len().min(matrix::MOST_LINES)];
-    let end = lines.iter().position(|line| line.text.is_empty());
-    let width = end.unwrap_or(lines.len());
-    notes.in_vain = width;
-    let joined = matrix::joined(&lines[..width]);
-    match matrix::named(&joined, is_name, is_cell).filter(is_whole) {
-        Some(matrix) => {
-            take(&matrix, notes);
-            Some(width)
-        }
-        None => {
-            let matrix = plain?;
-            take(&matrix, notes);
-            Some(matrix.used)
-        }
-    }
+    let found = found?;
+    take(&found, notes);
+    Some(found.used)
 }
 
 fn ancestor(word: &str) -> Option<CommonAncestor> {
