@@ -308,7 +308,6 @@ fn odd_input_is_read_without_harm() {
 fn sections_that_begin_in_every_line_end() {
     let begins = [
         "{\"nvbandwidth\": {",
-        "{\"DCGM Diagnostic\": {",
         "GPU 00000000:3B:00.0",
         "# nThread 1 nGpus 2 minBytes 8",
         "\tGPU0\tGPU1\tCPU Affinity",

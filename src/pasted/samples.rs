@@ -308,16 +308,6 @@ Running on...
 Result = PASS
 ";
 
-pub(crate) const DCGM: &str = r#"{
-  "DCGM Diagnostic" : {
-    "test_categories" : [ { "category" : "Integration", "tests" : [ { "name" : "PCIe", "results" : [
-      { "gpu_id" : "3", "status" : "Fail", "warnings" : [ { "warning" : "bandwidth below the minimum" } ] },
-      { "gpu_id" : "4", "status" : "Pass" } ] } ] } ]
-  },
-  "metadata" : { "version" : "4.2.3", "Driver Version Detected" : "580.65.06" }
-}
-"#;
-
 /// p2pBandwidthLatencyTest of three GPUs.
 pub(crate) const P2P_BANDWIDTH: &str = "\
 [P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
@@ -421,6 +411,5 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("nccl-tests", NCCL_TESTS),
     ("simple-p2p", SIMPLE_P2P),
     ("bandwidth-test", BANDWIDTH_TEST),
-    ("dcgm-diag", DCGM),
     ("p2p-bandwidth", P2P_BANDWIDTH),
 ];

@@ -461,11 +461,6 @@ fn output_that_states_a_fault_is_not_healthy() {
             "# nThread 1 nGpus 1\n#  Rank  0 Group  0 Pid 1 on n device  0 [0000:00:06] NVIDIA H200\n# Out of bounds values : 9 FAILED\n",
             1,
         ),
-        (
-            "dcgm",
-            "{\"DCGM Diagnostic\": {\"test_categories\": [{\"tests\": [{\"name\": \"PCIe\", \"results\": [{\"gpu_id\": \"0\", \"status\": \"Fail\"}]}]}]}}\n",
-            1,
-        ),
         ("odd", "nvidia-smi: Unknown Error\n", 3),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,6 @@
 //! The readers: one module for each kind of output, and one entry of the list.
 
 mod bandwidth_test;
-mod dcgm;
 mod kernel_log;
 mod lspci;
 mod lspci_tree;
@@ -51,7 +50,6 @@ static READERS: &[Reader] = &[
     nccl_tests::READER,
     simple_p2p::READER,
     bandwidth_test::READER,
-    dcgm::READER,
 ];
 
 /// Returns each kind and the command that prints it.

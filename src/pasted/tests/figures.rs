@@ -89,11 +89,6 @@ fn samples_of_cuda_have_units_and_verified_bytes() {
     let host = &machine.measurements.as_ref().unwrap().host;
     assert!((host[0].achieved_gbps.unwrap().0 - 12.582_912).abs() < 1e-6);
     assert_eq!((host[1].achieved_gbps.unwrap().0, host[1].direction), (6.5, HostDirection::ToHost));
-    let machine = of(DCGM);
-    let [fault] = &machine.pasted.faults[..] else {
-        panic!("{:?}", machine.pasted.faults);
-    };
-    assert!(fault.text.contains("PCIe: fail on GPU 3: bandwidth below the minimum"));
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn lines_that_tell_of_an_error_or_are_not_understood_are_problems() {
     // What tools print beside their figures is no problem.
     for (kind, text) in ALL {
         let (_, problems) = stated(text);
-        let fits = matches!(*kind, "nccl-log" | "dcgm-diag" | "simple-p2p");
+        let fits = matches!(*kind, "nccl-log" | "simple-p2p");
         assert!(fits || problems.is_empty(), "{kind}: {problems}");
     }
 }
