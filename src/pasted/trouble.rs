@@ -192,6 +192,8 @@ const BESIDE: &[&str] = &[
     "Legend:",
     "NIC Legend:",
     "SUM ",
+    "Built from Git version",
+    "CUDA Runtime Version:",
     "NOTE:",
     "Averages (",
     "***NOTE:",
