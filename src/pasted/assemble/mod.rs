@@ -218,6 +218,14 @@ impl Joined {
                         let pair = self.pairs.entry((source, destination));
                         let pair = pair
                             .or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+                        if facts.common_ancestor.known().is_some()
+                            && let Some(links) = self.bonds.remove(&(source, destination))
+                            && self.problems.len() < MOST_PROBLEMS
+                        {
+                            self.problems.push(format!(
+                                "GPU {source} and GPU {destination} had NV{links} in an earlier output, and later none ({at})"
+                            ));
+                        }
                         let of = format!("pairs[{source}→{destination}]");
                         pair.take((**facts).clone(), |key, how| ledger.taken(&of, key, how, *at));
                     }
@@ -229,6 +237,12 @@ impl Joined {
                 }
                 Note::Bond(one, other, links) => {
                     if let Some((source, destination)) = names.pair(one, other, at) {
+                        let pair = self.pairs.get(&(source, destination));
+                        if pair.is_some_and(|pair| pair.common_ancestor.known().is_some()) {
+                            self.remarks.push(format!(
+                                "GPU {source} and GPU {destination} had no NVLink in an earlier output, and later NV{links} ({at})"
+                            ));
+                        }
                         self.bond(source, destination, *links, *at, ledger);
                     }
                 }

@@ -200,3 +200,16 @@ fn links_are_read_below_a_gpu_without_its_uuid() {
         assert_eq!(active, [Some(true), Some(false)], "{head}");
     }
 }
+
+#[test]
+fn of_two_runs_the_later_one_counts() {
+    let run = |cell: &str| format!("\tGPU0\tGPU1\nGPU0\t X \t{cell}\nGPU1\t{cell}\t X \n");
+    let machine = of(&format!("before:\n{}\nafter:\n{}", run("SYS"), run("NV4")));
+    assert_eq!(machine.snapshot.bonds.len(), 2);
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(remarks.contains("GPU 0 and GPU 1 had no NVLink in an earlier output, and later NV4"));
+    let machine = of(&format!("before:\n{}\nafter:\n{}", run("NV4"), run("SYS")));
+    assert_eq!(machine.snapshot.bonds, []);
+    let problems = machine.snapshot.problems.join("\n");
+    assert!(problems.contains("had NV4 in an earlier output, and later none"), "{problems}");
+}
