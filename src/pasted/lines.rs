@@ -81,7 +81,7 @@ fn without_hosts(lines: &mut [Line<'_>]) {
             && name.contains(|c: char| c.is_ascii_digit())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
             && !name.starts_with("nvidia-")
-            && !super::readers::is_name(name);
+            && !is_name(name);
         is_host.then_some(text.len() - behind.len() - 2)
     };
     let mut at = 0;
@@ -298,6 +298,15 @@ fn without_escapes(line: &str) -> String {
         }
     }
     plain
+}
+
+/// Returns true for the name of a GPU or of a network adapter in a matrix.
+pub(crate) fn is_name(word: &str) -> bool {
+    let numbered = |start: &str| {
+        let rest = word.strip_prefix(start).unwrap_or_default();
+        !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    numbered("GPU") || numbered("NIC") || numbered("mlx5_") || numbered("mlx4_")
 }
 
 /// Returns the command of a line that a shell printed: after a prompt, or after `+` as `set -x` prints it.

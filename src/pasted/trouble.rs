@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::lines::{Line, command};
-use super::readers::is_name;
+use super::lines::{Line, command, is_name};
 use super::told::{Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind;
 use model::units::PciAddress;

@@ -21,8 +21,6 @@ mod smi_topo;
 
 use super::reader::Reader;
 
-pub(crate) use smi_topo::is_name;
-
 /// All kinds, the more specific ones first.
 static READERS: &[Reader] = &[
     smi_topo::READER,

@@ -1,7 +1,8 @@
 //! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind; without it,
 //! the words that refuse still refuse.
 
-use super::smi_topo::{gpu, is_name, matrix_of};
+use super::smi_topo::{gpu, matrix_of};
+use crate::lines::is_name;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
 use model::reading::Reading;

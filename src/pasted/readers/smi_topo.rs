@@ -1,5 +1,6 @@
 //! `nvidia-smi topo -m`: how GPUs are connected, and the NUMA node of each.
 
+use crate::lines::is_name;
 use crate::matrix::{self, Named};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
@@ -12,15 +13,6 @@ pub(crate) const READER: Reader = Reader {
     begins: |line| is_name(line.split_whitespace().next().unwrap_or_default()),
     read,
 };
-
-/// Returns true for the name of a GPU or of a network adapter in a matrix.
-pub(crate) fn is_name(word: &str) -> bool {
-    let numbered = |start: &str| {
-        let rest = word.strip_prefix(start).unwrap_or_default();
-        !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    numbered("GPU") || numbered("NIC") || numbered("mlx5_") || numbered("mlx4_")
-}
 
 /// Returns the index of a GPU in a matrix.
 pub(super) fn gpu(name: &str) -> Option<Key> {
