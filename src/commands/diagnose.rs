@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use super::files::Files;
 use super::output;
-use super::{Failure, Judging, Observed, timestamp};
+use super::{Failure, Judging, Observed, complain, timestamp};
 use crate::cli::{Cli, DiagnoseArgs};
+use ::diagnose::Ending;
 use model::report::{Report, Timing};
 use model::request::Request;
 use pasted::{Input, Unread};
@@ -26,63 +27,67 @@ pub(super) fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
     at_most_one_stdin(given.map(PathBuf::as_path))?;
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
-    let report = match args.inputs.as_slice() {
+    let read = match args.inputs.as_slice() {
         [only] if args.kind.is_none() && !only.is_dir() => one(only, &judging)?,
         _ => of_output(&texts(&args.inputs)?, args.kind.as_deref(), &judging)?,
+    };
+    let report = match read {
+        Ok(report) => report,
+        // The command was right, and the text says nothing of a machine.
+        Err(nothing) => {
+            complain(&nothing.into());
+            return Ok(cli.exit_contract.code(Ending::Incomplete));
+        }
     };
     Ok(output::publish(&report, args.out.format, &output::style_of(cli, &args.out), &files)?)
 }
 
+/// The report, or why the text that was given says nothing of a machine.
+type Judged = Result<Report, String>;
+
 /// Reads and judges one file: a report, or the output of other tools.
-fn one(path: &Path, judging: &Judging) -> Result<Report, Failure> {
+fn one(path: &Path, judging: &Judging) -> Result<Judged, Failure> {
     let (name, bytes) = bytes(path)?;
     let why = match parse(&bytes) {
         Ok(mut report) => {
             judging.judge(&mut report);
-            return Ok(report);
+            return Ok(Ok(report));
         }
         Err(why) if is_report(&bytes) => return Err(format!("{name} {why}").into()),
         Err(why) => why,
     };
-    let inputs = match pasted::inputs(&name, bytes) {
-        Err(Unread::Broken(why)) => return Err(format!("{name} {why}").into()),
-        inputs => inputs.unwrap_or_default(),
-    };
-    match pasted::read(&inputs, None) {
-        Ok(machine) => Ok(of_machine(machine, judging)),
-        Err(Unread::Broken(why)) => Err(format!("{name} {why}").into()),
-        // A file that is neither is more likely a report that is broken.
-        Err(Unread::Nothing(_)) => {
-            Err(format!(
-                "{name} has no output of a tool that peerscope reads, such as nvidia-smi, lspci -vv, dmesg or nvbandwidth \
-                 ('peerscope diagnose --help' lists them), and is no report: it {why}"
-            )
-            .into())
-        }
-    }
+    let inputs = pasted::inputs(&name, bytes).map_err(|why| format!("{name} {why}"))?;
+    let judged = of_output(&inputs, None, judging)?;
+    // It may be a report that is broken.
+    Ok(judged.map_err(|nothing| match why.contains("at line 1 column 1") {
+        true => nothing,
+        false => format!("{nothing}, and is no report: it {why}"),
+    }))
 }
 
 /// Judges the machine whose output these texts are.
 ///
 /// # Errors
 ///
-/// A sentence if there is no output in them.
-pub(super) fn of_output(
-    inputs: &[Input],
-    kind: Option<&str>,
-    judging: &Judging,
-) -> Result<Report, Failure> {
-    let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
-    let machine = pasted::read(inputs, kind).map_err(|why| match names.as_slice() {
-        [only] if kind.is_none() => format!("{only} {why}"),
-        _ => match inputs.iter().find(|input| input.is_cut) {
-            Some(cut) => {
-                format!("the input {why}; {} was cut off, or cannot be unpacked", cut.name)
+/// A sentence if they are broken or empty.
+fn of_output(inputs: &[Input], kind: Option<&str>, judging: &Judging) -> Result<Judged, Failure> {
+    let name = match inputs {
+        [only] => &only.name,
+        _ => "the input",
+    };
+    match pasted::read(inputs, kind) {
+        Ok(machine) => Ok(Ok(of_machine(machine, judging))),
+        Err(Unread::Broken(why)) => Err(format!("{name} {why}").into()),
+        Err(Unread::Nothing(why)) => {
+            let cut = inputs.iter().find(|input| input.is_cut);
+            let cut = cut.map(|cut| format!("; {} was cut off, or cannot be unpacked", cut.name));
+            let nothing = format!("{name} {why}{}", cut.unwrap_or_default());
+            match inputs.iter().all(|input| input.text.trim().is_empty()) {
+                true => Err(nothing.into()),
+                false => Ok(Err(nothing)),
             }
-            None => format!("the input {why}"),
-        },
-    })?;
-    Ok(of_machine(machine, judging))
+        }
+    }
 }
 
 /// Judges a machine that was read from output.

@@ -69,11 +69,11 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
 }
 
 /// Parses `NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.` and
-/// `nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, without their times.
+/// `nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, without their times. Old drivers leave
+/// out `PCI:`, and people the name of the driver.
 pub fn xid(message: &str) -> Option<Xid> {
-    let (_, rest) =
-        message.split_once("NVRM: Xid (PCI:").or_else(|| message.split_once(": SXid (PCI:"))?;
-    let (address, rest) = rest.split_once("): ")?;
+    let (_, rest) = message.split_once("Xid (")?;
+    let (address, rest) = rest.trim_start_matches("PCI:").split_once("): ")?;
     let pci = address.parse().or_else(|_| format!("{address}.0").parse()).ok()?;
     let (code, text) = rest.split_once(',').unwrap_or((rest, ""));
     let of_process = |part: &&str| ["pid=", "name=", "Ch "].iter().any(|key| part.starts_with(key));
@@ -102,7 +102,7 @@ mod tests {
         3,4,86400100000,-;NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.\n\
         3,5,86400200000,-;NVRM: Xid (PCI:0001:02:00): 31, pid=9, name=x, Ch 00000008, intr 10000000. MMU Fault\n\
         3,6,x,-;NVRM: Xid (PCI:0001:02:00): 48, without a time\n\
-        3,7,9,-;NVRM: Xid (PCI:nowhere): 48, x\n3,8,9,-;NVRM: Xid (PCI:0000:1b:00): many\n";
+        3,7,9,-;NVRM: Xid (PCI:nowhere): 48, x\n3,8,9,-;NVRM: Xid (0000:1b:00): many\n";
 
     #[test]
     fn of_each_gpu_and_code_the_last_message_is_kept() {

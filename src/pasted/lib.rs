@@ -61,15 +61,29 @@ pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, Unread> {
         }
         read.push(scanned);
     }
-    if read.iter().all(|one| one.sections.is_empty() && one.troubles.is_empty()) {
-        return Err(Unread::Nothing(
-            "has no output of a tool that peerscope reads ('peerscope diagnose --help' lists the kinds)",
-        ));
+    let nothing = |one: &scan::Scanned| one.sections.is_empty() && one.troubles.is_empty();
+    if read.iter().all(nothing) {
+        return Err(Unread::Nothing(NOTHING));
     }
-    let cut = inputs.iter().filter(|input| input.is_cut);
-    let cut: Vec<&str> = cut.map(|input| input.name.as_str()).collect();
-    assemble::assemble(&read, &cut).map_err(Unread::Broken)
+    let beginning = |input: &Input| {
+        let first = input.text.lines().map(str::trim).find(|line| !line.is_empty());
+        trouble::shortened(first.unwrap_or_default())
+    };
+    let troubled = inputs.iter().zip(&read).filter_map(|(input, scanned)| match input.is_cut {
+        true => Some(format!("{} was cut off, or cannot be unpacked", input.name)),
+        false if nothing(scanned) && !input.text.trim().is_empty() => Some(format!(
+            "{} has no output of a tool that is read; it begins \"{}\"",
+            input.name,
+            beginning(input)
+        )),
+        false => None,
+    });
+    assemble::assemble(&read, troubled.collect()).map_err(Unread::Broken)
 }
+
+/// Why nothing was read.
+const NOTHING: &str = "has no output of a tool that peerscope reads, such as 'nvidia-smi -q', 'nvidia-smi topo -m', \
+    'lspci -vv', dmesg, nvbandwidth or p2pBandwidthLatencyTest ('peerscope diagnose --help' lists all)";
 
 #[cfg(test)]
 mod hostile;

@@ -48,17 +48,65 @@ fn words<'a>(lines: &'a [Line<'a>]) -> impl Iterator<Item = Word<'a>> {
     })
 }
 
-/// Reads a matrix whose header starts in the first line. `is_name` recognises names of columns, `is_cell` cells. Names may
-/// come in any order.
+/// Splits a word that is two cells without a space between them, such as `SYSPIX`.
+fn parts<'a>(word: Word<'a>, is_cell: fn(&str) -> bool) -> impl Iterator<Item = Word<'a>> {
+    let is_whole = word.text.len() > LONGEST_PART || is_cell(word.text);
+    let both = (1..word.text.len()).filter(|_| !is_whole);
+    let both = both.filter_map(|at| word.text.split_at_checked(at));
+    let glued = both.into_iter().find(|(one, other)| is_cell(one) && is_cell(other));
+    let (one, other) = glued.map_or((word.text, None), |(one, other)| (one, Some(other)));
+    let other = other.map(|text| Word { text, first: false, ..word });
+    [Some(Word { text: one, ..word }), other].into_iter().flatten()
+}
+
+/// Longest word that may be two cells.
+const LONGEST_PART: usize = 12;
+
+/// The name of a column that no row names.
+const NAMELESS: &str = "?";
+
+/// Returns the names of columns by the rows, whose own cells are X. The header was not given.
+fn columns<'a>(
+    lines: &'a [Line<'a>],
+    is_name: fn(&str) -> bool,
+    is_cell: fn(&str) -> bool,
+) -> Option<Vec<&'a str>> {
+    let mut columns = Vec::new();
+    for line in lines.iter().take(MOST) {
+        let mut row = words(std::slice::from_ref(line)).flat_map(|word| parts(word, is_cell));
+        let Some(name) = row.next().filter(|word| is_name(word.text)) else {
+            break;
+        };
+        let cells = row.take(MOST).take_while(|word| is_cell(word.text));
+        let cells: Vec<&str> = cells.map(|word| word.text).collect();
+        if columns.len() < cells.len() {
+            columns.resize(cells.len(), NAMELESS);
+        }
+        let own = cells.iter().position(|cell| *cell == "X");
+        if let Some(column) = own.and_then(|own| columns.get_mut(own)) {
+            *column = name.text;
+        }
+    }
+    (columns.len() > 1).then_some(columns)
+}
+
+/// Reads a matrix whose header, or first row, starts in the first line. `is_name` recognises names of columns, `is_cell`
+/// cells. Names may come in any order.
 pub(crate) fn named<'a>(
     lines: &'a [Line<'a>],
     is_name: fn(&str) -> bool,
     is_cell: fn(&str) -> bool,
 ) -> Option<Named<'a>> {
-    let mut words = words(lines).peekable();
+    let all = || words(lines).flat_map(|word| parts(word, is_cell)).peekable();
+    let mut words = all();
     let mut matrix = Named::default();
     let first = words.next_if(|word| is_name(word.text))?.text;
-    matrix.columns.push(first);
+    if words.peek().is_some_and(|word| !word.first && is_cell(word.text)) {
+        matrix.columns = columns(lines, is_name, is_cell)?;
+        words = all();
+    } else {
+        matrix.columns.push(first);
+    }
     // The header ends where its first name comes again, at the start of the first row.
     while let Some(word) = words.next_if(|word| word.text != first) {
         if word.place > 3 || matrix.columns.len() > MOST {

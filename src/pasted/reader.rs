@@ -1,7 +1,7 @@
 //! What a reader of one kind of output is, and what it sees.
 
 use super::lines::Line;
-use super::told::Notes;
+use super::told::{Key, Notes};
 
 /// A kind of output.
 #[derive(Debug)]
@@ -24,4 +24,19 @@ pub(crate) struct Ahead<'a> {
     pub command: Option<&'a str>,
     /// True if this kind was asked for, so that less is enough to recognise it.
     pub forced: bool,
+}
+
+impl Ahead<'_> {
+    /// Returns the GPU that a program calls so which was started by the command above: `CUDA_VISIBLE_DEVICES=2,3` renames
+    /// GPUs.
+    pub(crate) fn visible(&self, ordinal: u32) -> Key {
+        let (_, list) = self
+            .command
+            .unwrap_or_default()
+            .split_once("CUDA_VISIBLE_DEVICES=")
+            .unwrap_or_default();
+        let mut list = list.split(' ').next().unwrap_or_default().trim_matches('"').split(',');
+        let own = list.nth(ordinal as usize).and_then(|own| own.parse().ok());
+        Key::Ordinal(own.unwrap_or(ordinal))
+    }
 }

@@ -112,32 +112,6 @@ GPU 00000000:5E:00.0
                 Current                   : 16x
 ";
 
-pub(crate) const XML: &str = r#"<?xml version="1.0" ?>
-<nvidia_smi_log>
-	<driver_version>580.65.06</driver_version>
-	<attached_gpus>1</attached_gpus>
-	<gpu id="00000000:3B:00.0">
-		<product_name>NVIDIA A40 &amp; co</product_name>
-		<mig_mode>
-			<current_mig>Disabled</current_mig>
-		</mig_mode>
-		<uuid>GPU-11111111-0000-0000-0000-000000000000</uuid>
-		<pci>
-			<pci_gpu_link_info>
-				<pcie_gen>
-					<max_link_gen>4</max_link_gen>
-					<current_link_gen>1</current_link_gen>
-				</pcie_gen>
-				<link_widths>
-					<max_link_width>16x</max_link_width>
-					<current_link_width>8x</current_link_width>
-				</link_widths>
-			</pci_gpu_link_info>
-		</pci>
-	</gpu>
-</nvidia_smi_log>
-"#;
-
 pub(crate) const TABLE: &str = "\
 +-----------------------------------------------------------------------------------------+
 | NVIDIA-SMI 580.65.06              Driver Version: 580.65.06      CUDA Version: 13.0     |
@@ -302,20 +276,6 @@ pub(crate) const NCCL_TESTS: &str = "\
 # Avg bus bandwidth    : 6.1
 ";
 
-pub(crate) const NCCL_XML: &str = r#"<system version="1">
-  <cpu numaid="1" affinity="ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
-    <pci busid="0000:bf:00.0" class="0x060400" vendor="0x104c" device="0x8232" link_speed="32.0 GT/s PCIe" link_width="16">
-      <pci busid="0000:c2:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s PCIe" link_width="16">
-        <gpu dev="0" sm="90" rank="0" gdr="1">
-          <nvlink target="0000:f6:00.0" count="4" tclass="0x068000"/>
-          <nvlink target="0000:f4:00.0" count="5" tclass="0x068000"/>
-        </gpu>
-      </pci>
-    </pci>
-  </cpu>
-</system>
-"#;
-
 pub(crate) const SIMPLE_P2P: &str = "\
 Checking GPU(s) for support of peer to peer memory access...
 > Peer access from NVIDIA A40 (GPU0) -> NVIDIA A40 (GPU1) : Yes
@@ -347,16 +307,6 @@ Running on...
 
 Result = PASS
 ";
-
-pub(crate) const DCGM: &str = r#"{
-  "DCGM Diagnostic" : {
-    "test_categories" : [ { "category" : "Integration", "tests" : [ { "name" : "PCIe", "results" : [
-      { "gpu_id" : "3", "status" : "Fail", "warnings" : [ { "warning" : "bandwidth below the minimum" } ] },
-      { "gpu_id" : "4", "status" : "Pass" } ] } ] } ]
-  },
-  "metadata" : { "version" : "4.2.3", "Driver Version Detected" : "580.65.06" }
-}
-"#;
 
 /// p2pBandwidthLatencyTest of three GPUs.
 pub(crate) const P2P_BANDWIDTH: &str = "\
@@ -397,20 +347,6 @@ P2P=Enabled Latency (P2P Writes) Matrix (us)
      0   3.00   2.00   6.00 
      1   2.00   3.00   2.00 
      2   6.00   2.00   3.00 
-";
-
-pub(crate) const TRANSFER_BENCH: &str = "\
-TransferBench v1.50
-Bytes Per Direction 67108864
-Unidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: DMA)
- SRC+EXE\\DST    CPU 00       GPU 00    GPU 01
-  CPU 00  ->     15.54         9.88      8.77
-
-  GPU 00  ->     23.83       108.95     21.50
-  GPU 00 min     23.00       100.00     20.00
-  GPU 01  ->     24.05        21.70    109.00
-
-Averages (During UniDir):  15.54     9.30     23.90     21.60
 ";
 
 /// `nvidia-smi nvlink -R` of three GPUs: two connected directly, one to a switch, and a link that is down.
@@ -455,48 +391,6 @@ GPU 1: NVIDIA B200 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000002)
 $ exit
 ";
 
-/// `nvloom_cli -s pairwise` on three GPUs of one host. The source is the column.
-pub(crate) const NVLOOM: &str = "\
-nvloom_cli 1.2.0
-git commit: unknown
-Allocation strategy: reuse
-Buffer size: 256 MiB
-Process 0 (node1): device 0: NVIDIA A100-SXM4-40GB (00000000:07:00); rackGuid: 0-0
-Process 1 (node1): device 1: NVIDIA A100-SXM4-40GB (00000000:0f:00); rackGuid: 0-0
-Process 2 (node1): device 2: NVIDIA A100-SXM4-40GB (00000000:47:00); rackGuid: 0-0
-
-Running device_to_device_bidir_read_sm
-\t0\t1\t2\t
-0\tN/A\t500.00\t510.00\t
-1\t500.00\tN/A\t520.00\t
-2\t510.00\t520.00\tN/A\t
-
-Min device_to_device_bidir_read_sm 500.00 GB/s
-Avg device_to_device_bidir_read_sm 510.00 GB/s
-Max device_to_device_bidir_read_sm 520.00 GB/s
-Total device_to_device_bidir_read_sm 3060.00 GB/s
-
-ExecutionTime device_to_device_bidir_read_sm 1.0 s
-Done device_to_device_bidir_read_sm
-
-Running device_to_device_unidir_write_ce
-\t0\t1\t2\t
-0\tN/A\t271.10\t272.20\t
-1\t270.01\tN/A\t272.21\t
-2\t270.02\t271.12\tN/A\t
-
-Min device_to_device_unidir_write_ce 270.01 GB/s
-Done device_to_device_unidir_write_ce
-
-Running bisect_device_to_device_write_sm
-\t0\t
-0->1\t250.00\t
-1->2\t250.00\t
-2->0\t250.00\t
-
-Min bisect_device_to_device_write_sm 250.00 GB/s
-";
-
 /// All samples.
 pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-topo", TOPO),
@@ -505,9 +399,7 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-nvlink-remote", NVLINK_REMOTE),
     ("smi-nvlink-capabilities", NVLINK_CAPABILITIES),
     ("smi-nvlink-errors", NVLINK_ERRORS),
-    ("nvloom", NVLOOM),
     ("smi-query", QUERY),
-    ("smi-xml", XML),
     ("smi-table", TABLE),
     ("smi-csv", CSV),
     ("nvbandwidth", NVBANDWIDTH),
@@ -517,10 +409,7 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("kernel-log", KERNEL),
     ("nccl-log", NCCL),
     ("nccl-tests", NCCL_TESTS),
-    ("nccl-xml", NCCL_XML),
     ("simple-p2p", SIMPLE_P2P),
     ("bandwidth-test", BANDWIDTH_TEST),
-    ("dcgm-diag", DCGM),
-    ("transfer-bench", TRANSFER_BENCH),
     ("p2p-bandwidth", P2P_BANDWIDTH),
 ];

@@ -55,6 +55,8 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
         full: None,
     };
     let mut last_command: Option<(usize, &str)> = None;
+    // First and last lines of sections before they are joined.
+    let mut places: Vec<(u32, u32)> = Vec::new();
     let most_in_vain = MOST_IN_VAIN + IN_VAIN_PER_LINE * lines.len();
     let mut in_vain = vec![0; readers.len()];
     let mut at = 0;
@@ -87,6 +89,7 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
         match found.map(|(section, used, _)| (section, used)) {
             Some((section, used)) if scanned.sections.len() < MOST_SECTIONS => {
                 *left = left.saturating_sub(section.bytes);
+                places.push((section.shown.first_line, section.shown.last_line));
                 scanned.add(section);
                 at += used.max(1);
                 last_command = None;
@@ -100,13 +103,8 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
             }
         }
     }
-    let places = scanned.sections.iter().map(|section| {
-        let shown = &section.shown;
-        (shown.first_line, shown.last_line)
-    });
-    let places: Vec<(u32, u32)> = places.collect();
     let known = scanned.sections.iter().flat_map(Section::statements);
-    scanned.troubles = trouble::of(&lines, &places, &known.collect());
+    scanned.troubles = trouble::of(&input.name, &lines, &places, &known.collect());
     scanned
 }
 

@@ -6,7 +6,7 @@ use model::measurement::Verified;
 use model::pasted::PastedFaultKind;
 use model::placement::Path;
 use model::reading::Unknown;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, PciKind, Xid};
 use model::units::{Bytes, PciAddress};
 
 /// The reason why a fact is unknown that no output has.
@@ -109,6 +109,16 @@ pub(crate) struct Function {
     /// First and last bus behind a bridge.
     pub buses: Option<(u8, u8)>,
     pub driver: Option<String>,
+    /// Name of the model.
+    pub name: Option<String>,
+}
+
+impl Function {
+    /// Returns a function of which nothing else is known.
+    pub(crate) fn of(address: PciAddress, kind: PciKind) -> Self {
+        let facts = PciFunction::unread(address, None, String::new(), kind, &NOT_THERE);
+        Self { facts, buses: None, driver: None, name: None }
+    }
 }
 
 /// A statement and its line.
@@ -210,6 +220,14 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     };
     let is_hex = rest.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     is_hex && rest.len() == UUID && rest.bytes().any(|byte| byte != b'0' && byte != b'-')
+}
+
+/// Returns true for what people write in place of lines that they leave out: `......`, `[...]`, `<snip>`, `…`.
+pub(crate) fn stands_for_more(text: &str) -> bool {
+    let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
+    let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
+    let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
+    is_dots || starts.iter().any(|start| inside.to_ascii_lowercase().starts_with(start))
 }
 
 /// Reads a rate or a time. Text that is no number, or a number that cannot be one, is none.

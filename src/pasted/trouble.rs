@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::lines::{Line, command};
-use super::readers::is_name;
-use super::told::{Key, NOT_THERE, Note, Told};
+use super::lines::{Line, command, is_name};
+use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
 use model::snapshot::{Gpu, Host};
@@ -114,30 +113,47 @@ fn is_bad_state(text: &str) -> bool {
 /// Longest words of a line that are kept.
 const LONGEST: usize = 400;
 
-/// Most lines of an input that are named because nothing was read from them.
-const NAMED: usize = 3;
-
 /// Most lines between the messages of one start.
 const NEAR: usize = 8;
 
 /// Most lines of an input that are kept for their words: errors, and faults.
 const MOST: usize = 100;
 
+/// Words of lines that are named if no reader took them.
+const WRONG: &[&str] = &["error", "fatal", "fail", "lost", "inactive", "downgraded", "err!"];
+
+/// Returns true for a line that tells of something wrong. A count of 0 does not.
+pub(crate) fn is_wrong(text: &str) -> bool {
+    let value = text.rsplit_once([':', '=']).map_or(text, |(_, value)| value).trim();
+    let is_none = ["0", "No", "None", "OK", "Disabled", "Enabled"].contains(&value)
+        || UNKNOWN.contains(&value);
+    let lower = text.to_ascii_lowercase();
+    !is_none && WRONG.iter().any(|word| lower.contains(word))
+}
+
 /// Returns what lines say besides the sections: faults, errors, and how many lines were not understood. `sections` are the
 /// first and last lines of each; from the lines in `known`, their readers took an event, a fault or a problem.
-pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u32>) -> Vec<Told> {
+pub(crate) fn of(
+    name: &str,
+    lines: &[Line<'_>],
+    sections: &[(u32, u32)],
+    known: &HashSet<u32>,
+) -> Vec<Told> {
     let mut told = Vec::new();
     let mut sections = sections.iter().peekable();
-    let (mut unread, mut shown, mut first) = (0_u32, Vec::new(), 0);
+    let (mut unread, mut first) = (0_u32, None);
     let has_output = sections.peek().is_some();
     // Errors must not displace faults.
     let mut kept = [0; 2];
     for (place, line) in lines.iter().enumerate() {
         while sections.next_if(|(_, last)| *last < line.number).is_some() {}
-        let section = sections.peek().filter(|(first, _)| *first <= line.number);
+        let is_read = sections.peek().is_some_and(|(first, _)| *first <= line.number);
         let text = line.text.trim();
         let mut add = |what| told.push(Told { line: line.number, what });
-        if let Some(mut what) = stated(text) {
+        let is_beside = has_output && !is_read && !is_furniture(text);
+        let stated = stated(text)
+            .or_else(|| (is_beside && is_wrong(text)).then(|| Note::Problem(shortened(text))));
+        if let Some(mut what) = stated {
             // Its reader may know more.
             let of_kind = usize::from(!matches!(what, Note::Problem(_)));
             if kept[of_kind] < MOST && !known.contains(&line.number) {
@@ -161,24 +177,21 @@ pub(crate) fn of(lines: &[Line<'_>], sections: &[(u32, u32)], known: &HashSet<u3
         } else if let Some(what) = version(text).filter(|_| !text.contains("loading ")) {
             // Of several starts in a log, the last one counts: its reader takes it.
             add(what);
-        } else if section.is_none() && has_output && !is_furniture(text) {
+        } else if has_output && !is_read && stands_for_more(text) {
+            let what =
+                format!("what \"{}\" stands for was left out, and is not known", shortened(text));
+            add(Note::Remark(what));
+        } else if is_beside {
             unread += 1;
-            if shown.len() < NAMED {
-                first = if first == 0 { line.number } else { first };
-                shown.push(format!("\"{}\"", shortened(text)));
-            }
+            first = first.or(Some((line.number, shortened(text))));
         }
     }
-    if unread > 0 {
+    if let Some((line, text)) = first {
         let what = match unread {
-            1 => "a line was not understood".to_owned(),
-            _ => format!("{unread} lines were not understood"),
+            1 => format!("1 line of {name} was not understood: \"{text}\""),
+            _ => format!("{unread} lines of {name} were not understood, such as \"{text}\""),
         };
-        let more = if shown.len() < unread as usize { " and others" } else { "" };
-        told.push(Told {
-            line: first,
-            what: Note::Problem(format!("{what}: {}{more}", shown.join(", "))),
-        });
+        told.push(Told { line, what: Note::Remark(what) });
     }
     told
 }
@@ -289,9 +302,9 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const BESIDE: &[&str] = &[
     "Legend:",
     "NIC Legend:",
-    "<?xml",
-    "<!DOCTYPE",
     "SUM ",
+    "Built from Git version",
+    "CUDA Runtime Version:",
     "NOTE:",
     "Averages (",
     "***NOTE:",

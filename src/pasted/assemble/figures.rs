@@ -24,6 +24,9 @@ const SMALL: Bytes = Bytes(16);
 /// Difference of two figures of one kind from which they are named, per cent of the first.
 const APART_PERCENT: f64 = 10.0;
 
+/// The kind of the tool that measures one GPU, which it calls 0.
+const ONE_GPU: &str = "bandwidth-test";
+
 /// Most figures that are kept: far more than tools print of a machine of 72 GPUs.
 const MOST_FIGURES: usize = 100_000;
 
@@ -45,6 +48,13 @@ impl Cells {
                 true
             }
             Some(first) => {
+                if at.kind == ONE_GPU {
+                    self.remarks.push(format!(
+                        "bandwidthTest ran again, in {}: whether on the same GPU is not in the input, since it numbers those \
+                         that CUDA_VISIBLE_DEVICES leaves",
+                        at.name
+                    ));
+                }
                 if 100.0 * (value - first).abs() > APART_PERCENT * first {
                     self.remarks.push(format!(
                         "{of} was measured twice: {first:.2} first, {value:.2} in {at}"
@@ -65,8 +75,7 @@ pub(super) fn measurements(
 ) -> Option<Measurements> {
     let mut all = Measurements { profile: PROFILE.to_owned(), ..Measurements::default() };
     let pair_of = |one, other, at: &At<'_>| {
-        let (source, destination) = names.gpu(one, at).zip(names.gpu(other, at))?;
-        (source != destination).then_some(Pair { source, destination })
+        names.pair(one, other, at).map(|(source, destination)| Pair { source, destination })
     };
     let only: Vec<u32> = names.all().into_keys().collect();
     let mut asked: BTreeMap<Pair, CudaPeerAccess> = BTreeMap::new();

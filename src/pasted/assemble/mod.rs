@@ -61,12 +61,12 @@ struct Joined {
     remarks: Vec<String>,
 }
 
-/// Joins everything that was read. `cut` are the names of inputs that were cut off.
+/// Joins everything that was read. `unread` are sentences on inputs that were not.
 ///
 /// # Errors
 ///
 /// A sentence if there are more GPUs than a report can have.
-pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String> {
+pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine, String> {
     let sections = read.iter().enumerate().flat_map(|(input, scanned)| {
         scanned.sections.iter().map(move |section| (input, scanned, section))
     });
@@ -143,11 +143,7 @@ pub(crate) fn assemble(read: &[Scanned], cut: &[&str]) -> Result<Machine, String
         return Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most"));
     }
     joined.remarks.append(&mut names.remarks);
-    joined.problems.extend(
-        cut.iter()
-            .take(MOST_PROBLEMS)
-            .map(|name| format!("{name} was cut off, or cannot be unpacked")),
-    );
+    joined.problems.extend(unread.into_iter().take(MOST_PROBLEMS));
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
     if joined.tree.switches().len() > MOST_SWITCHES {
@@ -218,24 +214,35 @@ impl Joined {
                     }
                 }
                 Note::Pair(one, other, facts) => {
-                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
-                    if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
+                    if let Some((source, destination)) = names.pair(one, other, at) {
                         let pair = self.pairs.entry((source, destination));
                         let pair = pair
                             .or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+                        if facts.common_ancestor.known().is_some()
+                            && let Some(links) = self.bonds.remove(&(source, destination))
+                            && self.problems.len() < MOST_PROBLEMS
+                        {
+                            self.problems.push(format!(
+                                "GPU {source} and GPU {destination} had NV{links} in an earlier output, and later none ({at})"
+                            ));
+                        }
                         let of = format!("pairs[{source}→{destination}]");
                         pair.take((**facts).clone(), |key, how| ledger.taken(&of, key, how, *at));
                     }
                 }
                 Note::SomeAccess(one, other, word) => {
-                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
-                    if let Some(ends) = ends.filter(|(one, other)| one != other) {
+                    if let Some(ends) = names.pair(one, other, at) {
                         self.words.entry(ends).or_default().push((*word, at.line));
                     }
                 }
                 Note::Bond(one, other, links) => {
-                    let ends = names.gpu(one, at).zip(names.gpu(other, at));
-                    if let Some((source, destination)) = ends.filter(|(one, other)| one != other) {
+                    if let Some((source, destination)) = names.pair(one, other, at) {
+                        let pair = self.pairs.get(&(source, destination));
+                        if pair.is_some_and(|pair| pair.common_ancestor.known().is_some()) {
+                            self.remarks.push(format!(
+                                "GPU {source} and GPU {destination} had no NVLink in an earlier output, and later NV{links} ({at})"
+                            ));
+                        }
                         self.bond(source, destination, *links, *at, ledger);
                     }
                 }

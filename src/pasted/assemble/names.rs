@@ -261,6 +261,12 @@ impl Names {
         self.gpus.get(&name(key, from)).copied()
     }
 
+    /// Returns the indices of two GPUs that a tool names so, if they are two.
+    pub(super) fn pair(&self, one: &Key, other: &Key, from: &At<'_>) -> Option<(u32, u32)> {
+        let ends = self.gpu(one, from).zip(self.gpu(other, from));
+        ends.filter(|(one, other)| one != other)
+    }
+
     /// Returns all GPUs, each with its address if that is known.
     pub(super) fn all(&self) -> BTreeMap<u32, Option<PciAddress>> {
         let mut all: BTreeMap<u32, Option<PciAddress>> = BTreeMap::new();

@@ -146,8 +146,12 @@ impl Joined {
                 ];
                 ledger.differ(of, [one.to_string(), other.to_string()]);
             }
+            if let Some(name) = function.and_then(|function| function.name.clone()) {
+                fill(&mut gpu.name, &Reading::Known(name));
+            }
             if !is_in_tree {
                 fill(&mut gpu.pcie_width, &facts.width);
+                fill(&mut gpu.pcie_width_max, &facts.width_max);
                 fill(&mut gpu.pcie_generation, &facts.generation);
                 fill(&mut gpu.pcie_generation_device_max, &facts.generation_max);
             }

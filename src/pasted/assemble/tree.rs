@@ -30,22 +30,14 @@ impl Tree {
         taken: impl FnMut(&'static str, model::reading::Taken),
     ) {
         let function = self.functions.entry(part.facts.address);
-        let function = function.or_insert_with(|| Function {
-            facts: PciFunction::unread(
-                part.facts.address,
-                None,
-                String::new(),
-                PciKind::Endpoint,
-                &NOT_THERE,
-            ),
-            buses: None,
-            driver: None,
-        });
+        let function =
+            function.or_insert_with(|| Function::of(part.facts.address, PciKind::Endpoint));
         if rank(part.facts.kind) > rank(function.facts.kind) {
             function.facts.kind = part.facts.kind;
         }
         function.buses = function.buses.or(part.buses);
         function.driver = function.driver.take().or(part.driver);
+        function.name = function.name.take().or(part.name);
         function.facts.take(part.facts, taken);
     }
 

@@ -1,7 +1,7 @@
 //! `bandwidthTest` of the CUDA samples: copies between the host and one GPU, and within it.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Key, Note, Notes, Printed, number};
+use crate::told::{Note, Notes, Printed, number};
 use model::flow::HostMemory;
 use model::host::{HostDirection, HostWay};
 use model::reading::Reading;
@@ -10,50 +10,65 @@ use model::units::Bytes;
 pub(crate) const READER: Reader = Reader {
     kind: "bandwidth-test",
     tool: "bandwidthTest",
-    begins: |line| line.starts_with("[CUDA Bandwidth Test]"),
+    begins: |line| line.starts_with(TITLE) || copies(line).is_some(),
     read,
 };
 
-/// Most lines of it.
-const LONGEST: usize = 200;
+const TITLE: &str = "[CUDA Bandwidth Test]";
+
+/// Beginnings of lines that say nothing of the machine.
+const BESIDE: &[&str] = &[
+    TITLE,
+    "Running on",
+    "Quick Mode",
+    "Range Mode",
+    "Shmoo Mode",
+    "PINNED",
+    "...",
+    "NOTE:",
+    "Result =",
+];
+
+/// Returns the direction of the copies below `Host to Device Bandwidth, 1 Device(s)`; the inner `None` within the GPU.
+fn copies(line: &str) -> Option<Option<HostDirection>> {
+    match line.split_once(" Bandwidth, ")?.0 {
+        "Host to Device" => Some(Some(HostDirection::ToDevice)),
+        "Device to Host" => Some(Some(HostDirection::ToHost)),
+        "Device to Device" => Some(None),
+        _ => None,
+    }
+}
 
 /// Older versions print MB/s of 2^20 bytes.
 const MEBIBYTE_PER_SECOND: f64 = 1_048_576.0 / 1e9;
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
-    let mut gpu: Option<Key> = None;
+    let mut gpu = ahead.visible(0);
     let mut way: Option<(Option<HostDirection>, HostMemory)> = None;
     let mut unit = 1.0;
-    let mut used = 1;
-    for (place, line) in ahead.lines.iter().enumerate().skip(1).take(LONGEST) {
+    let mut used = 0;
+    for (place, line) in ahead.lines.iter().enumerate() {
         let text = line.text.trim();
-        if text.starts_with("Result =") || text.starts_with("[CUDA") {
-            used = place + usize::from(text.starts_with("Result"));
+        if text.is_empty() {
+            continue;
+        }
+        if place > 0 && text.starts_with(TITLE) {
             break;
         }
         let device = text.strip_prefix("Device ").and_then(|rest| rest.split_once(": "));
-        if let Some((number, name)) = device.filter(|_| gpu.is_none()) {
-            let key = Key::Ordinal(number.trim().parse().ok()?);
-            notes.gpu(line.number, &key, |gpu| gpu.name = Reading::Known(name.trim().to_owned()));
-            gpu = Some(key);
-        } else if let Some((kind, _)) = text.split_once(" Bandwidth, ") {
-            let direction = match kind {
-                "Host to Device" => Some(HostDirection::ToDevice),
-                "Device to Host" => Some(HostDirection::ToHost),
-                _ => None,
-            };
+        let mut words = text.split_whitespace();
+        let bytes = words.next().and_then(|bytes| bytes.parse::<u64>().ok());
+        let rate = words.next().and_then(number).filter(|rate| *rate > 0.0);
+        if let Some((number, name)) = device {
+            gpu = ahead.visible(number.trim().parse().ok()?);
+            notes.gpu(line.number, &gpu, |gpu| gpu.name = Reading::Known(name.trim().to_owned()));
+        } else if let Some(direction) = copies(text) {
             way = Some((direction, HostMemory::Pinned));
         } else if text.starts_with("PAGEABLE Memory") {
             way = way.map(|(direction, _)| (direction, HostMemory::Pageable));
         } else if text.contains("Bandwidth(") {
             unit = if text.contains("MB/s") { MEBIBYTE_PER_SECOND } else { 1.0 };
-        } else if let (Some(gpu), Some((direction, memory))) = (&gpu, way) {
-            let mut words = text.split_whitespace();
-            let bytes = words.next().and_then(|bytes| bytes.parse::<u64>().ok());
-            let rate = words.next().and_then(number).filter(|rate| *rate > 0.0);
-            let (Some(bytes), Some(rate)) = (bytes, rate) else {
-                continue;
-            };
+        } else if let (Some((direction, memory)), Some(bytes), Some(rate)) = (way, bytes, rate) {
             let figure = Printed::of(rate * unit, 1);
             let what = match direction {
                 Some(direction) => Note::HostCopy(
@@ -66,8 +81,13 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
                 None => Note::Local(gpu.clone(), Bytes(bytes), figure.times(0.5)),
             };
             notes.add(line.number, what);
+        } else if !BESIDE.iter().any(|start| text.starts_with(start)) {
+            break;
         }
         used = place + 1;
+        if text.starts_with("Result =") {
+            break;
+        }
     }
-    (!notes.told.is_empty()).then_some(used)
+    Some(used)
 }

@@ -4,57 +4,72 @@
 use std::collections::BTreeMap;
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Function, Key, NOT_THERE, Note, Notes, is_uuid};
-use crate::trouble::{is_fault, shortened, version};
+use crate::told::{Function, Key, Note, Notes, is_uuid};
+use crate::trouble::{is_fault, is_wrong, shortened, version};
 use model::reading::Reading;
-use model::snapshot::{PciFunction, PciKind, Xid};
+use model::snapshot::{PciKind, Xid};
 use model::units::PciAddress;
 
 pub(crate) const READER: Reader =
     Reader { kind: "kernel-log", tool: "dmesg", begins: |line| message(line).is_some(), read };
 
+/// Words with which messages begin that are of the kernel, whatever stands before them.
+const MARKS: &[&str] = &["NVRM: ", "nvidia-nvswitch", "Xid (", "pcieport ", "nvidia 0000:"];
+
+/// Longest text in front of a message: time, host, priority, name of the program.
+const LONGEST_HEAD: usize = 160;
+
 /// Returns the time since boot, if there is one, and the message of a line of the log.
 fn message(line: &str) -> Option<(Option<f64>, &str)> {
-    let stamped = |text: &'_ str| -> Option<(f64, usize)> {
-        let (stamp, rest) = text.strip_prefix('[')?.split_once(']')?;
-        let seconds = stamp.trim().parse::<f64>().ok()?;
-        (seconds >= 0.0 && stamp.contains('.')).then_some((seconds, text.len() - rest.len()))
-    };
-    if let Some((seconds, at)) = stamped(line) {
-        return Some((Some(seconds), without_caller(line[at..].trim_start())));
+    let marked = MARKS.iter().filter_map(|mark| line.find(mark)).min();
+    let marked = marked.filter(|at| *at < LONGEST_HEAD);
+    let mut rest = line;
+    let (mut seconds, mut is_log) = (None, false);
+    // `<4>`, `<4>1 `, `4,1234,12345678901,-;`, `kern  :err   : `.
+    if let Some((level, behind)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        rest = if level.parse::<u16>().is_ok() { behind } else { rest };
     }
-    if line.starts_with("NVRM: ") || line.starts_with("nvidia-nvswitch") {
-        return Some((None, line));
+    if let Some((time, behind)) = hardware::kernel_log::messages(rest).next() {
+        #[allow(clippy::cast_precision_loss, reason = "whole seconds are used")]
+        let time = time as f64 / 1e6;
+        (rest, is_log, seconds) = (behind, true, Some(time));
     }
-    // `Nov 24 03:00:00 node1 kernel: [  12.3] NVRM: …`, and dates in brackets as dmesg -T prints them.
-    if let Some((head, rest)) = line.split_once("kernel: ").filter(|(head, _)| head.len() < 100) {
-        let rest = rest.trim_start();
-        if head.contains(':') && !head.contains("NVRM") {
-            return Some(match stamped(rest) {
-                Some((seconds, at)) => (Some(seconds), without_caller(rest[at..].trim_start())),
-                None => (None, rest),
-            });
+    let facility = rest.split_once(':').filter(|(name, _)| matches!(name.trim(), "kern" | "user"));
+    if let Some((_, behind)) = facility.and_then(|(_, behind)| behind.split_once(": ")) {
+        rest = behind;
+    }
+    // `Nov 24 03:00:00 node1 kernel: `, and of what was cut off of it.
+    if let Some((head, behind)) = rest.split_once("kernel: ").filter(|(head, _)| head.len() < 100) {
+        let is_head = head.is_empty() || head.contains(':') || !head.trim().contains(' ');
+        (rest, is_log) = if is_head { (behind.trim_start(), true) } else { (rest, is_log) };
+    }
+    // `[  12.3] `, `[Mon Nov 24 03:00:00 2025] `, `[2026-11-24T03:00:00.5Z]: `, and `[ T1234] ` of some kernels behind it.
+    while let Some((stamp, behind)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let stamp = stamp.trim();
+        let time = stamp.parse::<f64>().ok().filter(|time| *time >= 0.0 && stamp.contains('.'));
+        let is_date = (19..40).contains(&stamp.len()) && stamp.matches(':').count() == 2;
+        let is_caller = is_log
+            && stamp.strip_prefix(['T', 'C']).is_some_and(|number| number.parse::<u32>().is_ok());
+        if time.is_none() && !is_date && !is_caller {
+            break;
         }
+        (seconds, is_log) = (time.or(seconds), true);
+        rest = behind.strip_prefix(':').unwrap_or(behind).trim_start();
     }
-    if let Some((date, rest)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) {
-        let is_date = (20..40).contains(&date.len()) && date.matches(':').count() == 2;
-        if is_date {
-            return Some((None, rest));
-        }
+    // `2025-11-24T03:00:00,123456+00:00 ` of dmesg.
+    if let Some((date, behind)) = rest.split_once(' ')
+        && date.as_bytes().get(10) == Some(&b'T')
+        && date.as_bytes().get(19) == Some(&b',')
+    {
+        (rest, is_log) = (behind, true);
     }
-    // Whatever a tool prints in front of a message of the driver.
-    let at = line.find("NVRM: ").filter(|at| *at < 120)?;
-    Some((None, &line[at..]))
-}
-
-/// Removes the thread or processor that some kernels print behind the time: `[ T1234] `.
-fn without_caller(text: &str) -> &str {
-    let caller = text.strip_prefix('[').and_then(|text| text.split_once("] "));
-    let is_caller = |name: &str| {
-        let number = name.trim().strip_prefix(['T', 'C']);
-        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    caller.filter(|(name, _)| is_caller(name)).map_or(text, |(_, rest)| rest.trim_start())
+    if is_log {
+        return Some((seconds, rest.find("NVRM: ").and_then(|at| rest.get(at..)).unwrap_or(rest)));
+    }
+    // Whatever a tool prints in front of a message.
+    let (head, message) = line.split_at_checked(marked?)?;
+    let stamp = head.rsplit_once('[').and_then(|(_, text)| text.split_once(']'));
+    Some((stamp.and_then(|(stamp, _)| stamp.trim().parse().ok()), message))
 }
 
 /// Parts of words with which the driver reports that something is wrong.
@@ -71,6 +86,9 @@ const WRONG: &[&str] = &[
     "unable",
     "cannot",
 ];
+
+/// Parts of the kernel whose errors are named.
+const OURS: &[&str] = &["nvidia", "pcieport"];
 
 /// Most odd messages of a log that are kept.
 const MOST_PROBLEMS: usize = 100;
@@ -106,16 +124,11 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let first = ahead.lines.first()?.number;
     notes.add(first, Note::KernelLog);
     for (address, ([corrected, non_fatal, fatal], line)) in counts.aer {
-        let mut facts =
-            PciFunction::unread(address, None, String::new(), PciKind::Endpoint, &NOT_THERE);
-        facts.aer_correctable = Reading::Known(corrected);
-        facts.aer_nonfatal = Reading::Known(non_fatal);
-        facts.aer_fatal = Reading::Known(fatal);
-        let function = Function {
-            facts,
-            buses: None,
-            driver: counts.drivers.get(&address).map(ToString::to_string),
-        };
+        let mut function = Function::of(address, PciKind::Endpoint);
+        function.facts.aer_correctable = Reading::Known(corrected);
+        function.facts.aer_nonfatal = Reading::Known(non_fatal);
+        function.facts.aer_fatal = Reading::Known(fatal);
+        function.driver = counts.drivers.get(&address).map(ToString::to_string);
         notes.add(line, Note::Function(Box::new(function)));
     }
     if let Some(line) = counts.translates.filter(|_| counts.has_group) {
@@ -127,7 +140,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
 fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: &mut Counts) {
     if said.contains("PCIe Bus Error: severity=") {
         bus_error(said, line, counts);
-    } else if ["NVRM: ", "nvidia-nv", "nvidia 0"].iter().any(|of| said.starts_with(of)) {
+    } else if ["NVRM: ", "nvidia-nv", "nvidia 0"].iter().any(|of| said.starts_with(of))
+        || said.contains("Xid (")
+    {
         nvrm(said, seconds, line, notes, counts);
     } else if let Some(rest) = said.strip_prefix("Linux version ") {
         let version = rest.split(' ').next().unwrap_or_default().to_owned();
@@ -146,6 +161,14 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         counts.has_group = true;
     } else if said.starts_with("Hypervisor detected:") {
         notes.host(line, |host| host.virtual_machine = Reading::Known(true));
+    } else if OURS.iter().any(|part| said.contains(part))
+        && !said.contains("AER")
+        && !said.contains("error status")
+        && is_wrong(said)
+        && counts.problems < MOST_PROBLEMS
+    {
+        counts.problems += 1;
+        notes.add(line, Note::Problem(format!("the kernel's log: {}", shortened(said))));
     }
 }
 

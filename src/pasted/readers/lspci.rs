@@ -1,14 +1,23 @@
 //! `lspci -vv` (or `-v`, `-nn`, `-k`): PCI functions, the links of each end, and what the kernel says about them.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Function, NOT_THERE, Note, Notes};
+use crate::told::{Function, Note, Notes, stands_for_more};
 use model::pcie::{BRIDGE, NVIDIA, RENDERER, SWITCH, VGA};
 use model::reading::Reading;
-use model::snapshot::{PciFunction, PciKind};
-use model::units::PciAddress;
+use model::snapshot::PciKind;
+use model::units::{Lanes, PciAddress};
 
-pub(crate) const READER: Reader =
-    Reader { kind: "lspci", tool: "lspci -vv", begins: |line| head(line).is_some(), read };
+pub(crate) const READER: Reader = Reader {
+    kind: "lspci",
+    tool: "lspci -vv",
+    begins: |line| head(line).is_some() || is_link(line),
+    read,
+};
+
+/// Returns true for the line of a link. People filter the output for these.
+fn is_link(line: &str) -> bool {
+    line.starts_with("LnkCap:") || line.starts_with("LnkSta:")
+}
 
 /// Takes address and title from the first line of a function: `3b:00.0 3D controller [0302]: NVIDIA …`.
 fn head(line: &str) -> Option<(PciAddress, &str)> {
@@ -64,14 +73,17 @@ fn ids(title: &str) -> (Option<u16>, Option<u16>) {
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let first = ahead.lines.first()?;
-    let (address, title) = head(first.text.trim())?;
+    let Some((address, title)) = head(first.text.trim()) else {
+        return nameless(ahead, notes);
+    };
     let (class, kind) = class(title);
     let (vendor, device) = ids(title);
-    let mut function = Function {
-        facts: PciFunction::unread(address, None, String::new(), kind, &NOT_THERE),
-        buses: None,
-        driver: None,
-    };
+    let mut function = Function::of(address, kind);
+    // `NVIDIA Corporation GA100 [A100 PCIe 80GB] (rev a1)`
+    let model = title.split_once("NVIDIA Corporation ").and_then(|(_, model)| {
+        model.split_once('[')?.1.split_once(']').filter(|(model, _)| !model.contains(':'))
+    });
+    function.name = model.map(|(model, _)| format!("NVIDIA {model}"));
     let facts = &mut function.facts;
     set(&mut facts.class, class);
     set(&mut facts.vendor, vendor);
@@ -81,32 +93,73 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     }
     notes.add(first.number, Note::Function(Box::new(function.clone())));
     let mut used = 1;
+    let (mut possible, mut narrow) = (false, None);
     for (place, line) in ahead.lines.iter().enumerate().skip(1) {
         let text = line.text.trim();
-        if text.is_empty() || head(text).is_some() {
+        // What was left out between lines of a function.
+        if text.is_empty() || text == "--" || stands_for_more(text) {
+            let mut behind = ahead.lines.iter().skip(place).map(|line| line.text.trim());
+            if behind.find(|text| text.contains(char::is_alphanumeric)).is_some_and(is_link) {
+                continue;
+            }
             break;
         }
         let is_of_function = line.text.starts_with([' ', '\t']) || text.contains(": ");
-        if !is_of_function {
+        if head(text).is_some() || !is_of_function {
             break;
         }
         used = place + 1;
-        let mut part = Function {
-            facts: PciFunction::unread(
-                address,
-                None,
-                String::new(),
-                function.facts.kind,
-                &NOT_THERE,
-            ),
-            buses: None,
-            driver: None,
-        };
+        possible |= text.starts_with("LnkCap:");
+        if text.starts_with("LnkSta:") && is_narrow(text) {
+            narrow = Some((line.number, text));
+        }
+        let mut part = Function::of(address, function.facts.kind);
         let before = part.clone();
         take(text, &mut part);
         if part != before {
             function.facts.kind = part.facts.kind;
             notes.add(line.number, Note::Function(Box::new(part)));
+        }
+    }
+    if let Some((line, text)) = narrow.filter(|_| !possible) {
+        notes.add(
+            line,
+            Note::Problem(format!("{address} has fewer lanes than it supports: {text}")),
+        );
+    }
+    Some(used)
+}
+
+/// Returns true if a link has fewer lanes than its device. A lower speed is one at rest.
+fn is_narrow(text: &str) -> bool {
+    text.split_once("Width ").is_some_and(|(_, width)| width.contains("(downgraded)"))
+}
+
+/// Reads the lines of links whose device is not in the text, or in the command alone.
+fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let named = ahead.command.and_then(|command| after(command, "-s "));
+    let name = named.unwrap_or("a device that is not named");
+    let address = named.and_then(|name| name.parse().ok()).or("0:0.0".parse().ok())?;
+    let mut function = Function::of(address, PciKind::Endpoint);
+    let mut used = 0;
+    for line in ahead.lines.iter().take_while(|line| is_link(line.text.trim())) {
+        let text = line.text.trim();
+        used += 1;
+        take(text, &mut function);
+        if text.starts_with("LnkSta:") {
+            let what = format!("of the PCIe link of {name}: {text}");
+            let most = function.facts.width_max.get().map(Lanes::number);
+            let is_less = function.facts.width.get().map(Lanes::number) < most;
+            notes.add(
+                line.number,
+                match (is_less || is_narrow(text), most) {
+                    (true, Some(most)) => {
+                        Note::Problem(format!("less than all {most} lanes {what}"))
+                    }
+                    (true, None) => Note::Problem(format!("less than all lanes {what}")),
+                    (false, _) => Note::Remark(format!("all lanes {what}")),
+                },
+            );
         }
     }
     Some(used)

@@ -1,8 +1,8 @@
 //! `lspci -t`, `-tv`: the tree of buses. It shows which bridge is above each function.
 
 use crate::reader::{Ahead, Reader};
-use crate::told::{Function, NOT_THERE, Note, Notes};
-use model::snapshot::{PciFunction, PciKind};
+use crate::told::{Function, Note, Notes};
+use model::snapshot::PciKind;
 use model::units::PciAddress;
 
 pub(crate) const READER: Reader =
@@ -66,7 +66,7 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
                 break;
             };
             if let Some(bridge) = above.take() {
-                let mut function = plain(bridge, PciKind::Bridge);
+                let mut function = Function::of(bridge, PciKind::Bridge);
                 function.buses = Some((first, last));
                 notes.add(line, Note::Function(Box::new(function)));
             }
@@ -81,7 +81,7 @@ fn row(text: &str, line: u32, buses: &mut Vec<On>, notes: &mut Notes) -> u32 {
             let Some(on) = buses.last() else { break };
             let address = PciAddress { domain: on.domain, bus: on.bus, device, function };
             found += 1;
-            notes.add(line, Note::Function(Box::new(plain(address, PciKind::Endpoint))));
+            notes.add(line, Note::Function(Box::new(Function::of(address, PciKind::Endpoint))));
             above = Some(address);
             at += 4;
             // A title follows in -tv.
@@ -105,12 +105,4 @@ fn slot(text: &str) -> Option<(u8, u8)> {
     let device = u8::from_str_radix(device, 16).ok().filter(|device| *device < 32)?;
     let function = function.parse::<u8>().ok().filter(|function| *function < 8)?;
     Some((device, function))
-}
-
-fn plain(address: PciAddress, kind: PciKind) -> Function {
-    Function {
-        facts: PciFunction::unread(address, None, String::new(), kind, &NOT_THERE),
-        buses: None,
-        driver: None,
-    }
 }

@@ -1,16 +1,13 @@
 //! The readers: one module for each kind of output, and one entry of the list.
 
 mod bandwidth_test;
-mod dcgm;
 mod kernel_log;
 mod lspci;
 mod lspci_tree;
 mod nccl_log;
 mod nccl_tests;
-mod nccl_xml;
 mod nvbandwidth;
 mod nvbandwidth_json;
-mod nvloom;
 mod p2p_bandwidth;
 mod simple_p2p;
 mod smi_csv;
@@ -21,12 +18,8 @@ mod smi_p2p;
 mod smi_query;
 mod smi_table;
 mod smi_topo;
-mod smi_xml;
-mod transfer_bench;
 
 use super::reader::Reader;
-
-pub(crate) use smi_topo::is_name;
 
 /// All kinds, the more specific ones first.
 static READERS: &[Reader] = &[
@@ -43,10 +36,8 @@ static READERS: &[Reader] = &[
     smi_nvlink::STATUS,
     smi_nvlink::ERRORS,
     smi_query::READER,
-    smi_xml::READER,
     smi_table::READER,
     smi_csv::READER,
-    nvloom::READER,
     nvbandwidth::READER,
     nvbandwidth_json::READER,
     p2p_bandwidth::READER,
@@ -55,11 +46,8 @@ static READERS: &[Reader] = &[
     kernel_log::READER,
     nccl_log::READER,
     nccl_tests::READER,
-    nccl_xml::READER,
     simple_p2p::READER,
     bandwidth_test::READER,
-    dcgm::READER,
-    transfer_bench::READER,
 ];
 
 /// Returns each kind and the command that prints it.

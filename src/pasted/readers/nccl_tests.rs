@@ -4,12 +4,14 @@ use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, number};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
-use model::units::PciAddress;
+use model::units::{Bytes, PciAddress};
 
 pub(crate) const READER: Reader = Reader {
     kind: "nccl-tests",
     tool: "nccl-tests",
-    begins: |line| line.starts_with("# nThread ") || rank(line).is_some(),
+    begins: |line| {
+        line.starts_with("# nThread ") || rank(line).is_some() || Row::of(line).is_some()
+    },
     read,
 };
 
@@ -31,9 +33,8 @@ fn rank(line: &str) -> Option<(PciAddress, &str)> {
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut used = 0;
     let mut gpus = 0_u32;
-    let mut best: Option<(f64, u64, u32)> = None;
+    let mut rows: Vec<(Row, u32)> = Vec::new();
     let mut wrong: Option<u32> = None;
-    let mut strange = 0;
     for (place, line) in ahead.lines.iter().enumerate() {
         let text = line.text.trim();
         if text.is_empty() {
@@ -59,25 +60,37 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             if row.wrong > 0 {
                 wrong = wrong.or(Some(line.number));
             }
-            if best.is_none_or(|(rate, ..)| row.bus > rate) {
-                best = Some((row.bus, row.bytes, line.number));
-            }
+            rows.push((row, line.number));
         } else {
-            strange += 1;
-            // Lines of NCCL's log come between.
-            if strange > 200 {
-                break;
-            }
-            continue;
+            // Lines of NCCL's log come between; its reader takes them.
+            break;
         }
-        (used, strange) = (place + 1, 0);
+        used = place + 1;
     }
-    if let Some((rate, bytes, line)) = best {
-        let bytes = model::units::Bytes(bytes);
-        notes.add(line, Note::Remark(format!(
-            "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {gpus} GPUs; one collective does not show \
+    let best =
+        rows.iter().enumerate().max_by(|(_, one), (_, other)| one.0.bus.total_cmp(&other.0.bus));
+    if let Some((place, (row, line))) = best {
+        let (rate, bytes) = (row.bus, Bytes(row.bytes));
+        let over = match (gpus, row.ranks()) {
+            (0, Some(ranks)) => format!("about {ranks} GPUs (inferred from both bandwidths)"),
+            (0, None) => "GPUs that are not named".to_owned(),
+            _ => format!("{gpus} GPUs"),
+        };
+        notes.add(*line, Note::Remark(format!(
+            "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {over}; one collective does not show \
              which link limits it"
         )));
+        let larger = rows.get(place + 1..).unwrap_or_default();
+        let is_low = |(row, _): &(Row, u32)| row.bus < FALL * rate;
+        if larger.len() > 1
+            && larger.iter().all(is_low)
+            && let Some((low, line)) = larger.first()
+        {
+            notes.add(*line, Note::Problem(format!(
+                "the bus bandwidth of nccl-tests falls from {rate} GB/s with {bytes} to {} with {} and stays low",
+                low.bus, Bytes(low.bytes)
+            )));
+        }
     }
     if let Some(line) = wrong {
         notes.add(
@@ -90,12 +103,17 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         );
     }
     notes.in_vain = used;
-    (gpus > 0 || best.is_some()).then_some(used)
+    (used > 0).then_some(used)
 }
+
+/// Share of the highest bus bandwidth below which larger messages have gone another way. Chosen.
+const FALL: f64 = 0.5;
 
 /// A row of the table: out of place and in place.
 struct Row {
     bytes: u64,
+    /// Rate of the algorithm.
+    own: f64,
     bus: f64,
     wrong: u64,
 }
@@ -114,11 +132,22 @@ impl Row {
         let figures: Vec<&str> = words.iter().rev().take(8).rev().copied().collect();
         let out_of_place = figures.get(2).and_then(|rate| number(rate))?;
         let in_place = figures.get(6).and_then(|rate| number(rate)).unwrap_or(0.0);
+        let is_first = out_of_place >= in_place;
+        let own = figures.get(if is_first { 1 } else { 5 }).and_then(|rate| number(rate))?;
         let wrong = [3, 7].iter().filter_map(|place| figures.get(*place)?.parse::<u64>().ok());
         Some(Self {
             bytes,
+            own,
             bus: out_of_place.max(in_place),
             wrong: wrong.fold(0, u64::saturating_add),
         })
+    }
+
+    /// Returns the number of ranks of an all-reduce: only its bus bandwidth is more than that of the algorithm, by
+    /// 2(n-1)/n (nccl-tests, doc/PERFORMANCE.md).
+    fn ranks(&self) -> Option<u64> {
+        let share = self.bus / self.own;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 2 to 200")]
+        (share > 1.0 && share < 1.99).then(|| (2.0 / (2.0 - share)).round() as u64)
     }
 }

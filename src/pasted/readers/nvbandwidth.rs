@@ -176,7 +176,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if let Some(version) = text.strip_prefix("Driver Version:") {
         let version = version.trim().to_owned();
         notes.host(head.number, |host| host.driver_version = Reading::Known(version));
-        return Some(1);
+        // The name of the host may come between.
+        let mut near = ahead.lines.iter().take(4);
+        return Some(near.position(|line| line.text.trim().starts_with("Device ")).unwrap_or(1));
     }
     if let Some(device) = device(text) {
         add_device(notes, head.number, device);

@@ -45,7 +45,7 @@ struct Testcase {
 const LONGEST: usize = 8 << 20;
 
 /// Returns the lines of a JSON value that begins here as one text, up to where its braces are closed, and their number.
-pub(super) fn json_text(lines: &[Line<'_>], notes: &mut Notes) -> Option<(String, usize)> {
+fn json_text(lines: &[Line<'_>], notes: &mut Notes) -> Option<(String, usize)> {
     let (mut text, mut depth) = (String::new(), 0_i64);
     let (mut quoted, mut escaped) = (false, false);
     for (place, line) in lines.iter().enumerate() {
@@ -73,7 +73,7 @@ pub(super) fn json_text(lines: &[Line<'_>], notes: &mut Notes) -> Option<(String
 }
 
 /// Returns true if one of the first lines has this key. Braces begin much that is no JSON.
-pub(super) fn has_key(lines: &[Line<'_>], key: &str) -> bool {
+fn has_key(lines: &[Line<'_>], key: &str) -> bool {
     lines.iter().take(4).any(|line| line.text.contains(key))
 }
 

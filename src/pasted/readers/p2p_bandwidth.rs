@@ -16,6 +16,8 @@ pub(crate) const READER: Reader = Reader {
             || line.starts_with("Device: ")
             || line.starts_with("Device=")
             || title(line).is_some()
+            || line.starts_with("D\\D ")
+            || row(line).is_some()
     },
     read,
 };
@@ -80,7 +82,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if text.starts_with("Device=") {
         return access(text, head.number, notes).map(|()| 1);
     }
-    let kind = title(text)?;
+    let Some(kind) = title(text) else {
+        return untitled(ahead, notes);
+    };
     let start = ahead.lines.iter().skip(1).position(|line| !line.text.trim().is_empty())? + 1;
     let label = match kind {
         Matrix::Latencies(..) => "GPU",
@@ -112,6 +116,61 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         Some(blank + matrix.used)
     });
     Some(used + of_processor.unwrap_or(0))
+}
+
+/// The order in which the program prints rates. Latencies without access follow.
+const ORDER: [(Direction, Path); 4] = [
+    (Direction::OneWay, Path::Staged),
+    (Direction::OneWay, Path::Direct),
+    (Direction::BothWays, Path::Staged),
+    (Direction::BothWays, Path::Direct),
+];
+
+/// Returns number and rates of a row.
+fn row(line: &str) -> Option<(usize, Vec<f64>)> {
+    let mut words = line.split_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let rate = |word: &str| word.parse::<f64>().ok().filter(|_| word.contains('.'));
+    let rates: Vec<f64> = words.map(rate).collect::<Option<_>>()?;
+    (number < rates.len() && rates.len() > 1).then_some((number, rates))
+}
+
+/// Reads the matrix of rates, or its last rows, whose title is not in the input. The title of the next one tells which
+/// it is, since the program prints all in one order.
+fn untitled(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let is_head = |text: &str| text.starts_with("D\\D ");
+    let mut rows: Vec<Vec<(Option<f64>, u32)>> = Vec::new();
+    let mut filled =
+        ahead.lines.iter().enumerate().filter(|(_, line)| !line.text.trim().is_empty());
+    let (used, next) = loop {
+        let (place, line) = filled.next()?;
+        notes.in_vain = place;
+        match row(&line.text) {
+            Some((number, rates)) if rows.is_empty() || number == rows.len() => {
+                rows.resize(number, Vec::new());
+                rows.push(rates.into_iter().map(|rate| (Some(rate), line.number)).collect());
+            }
+            None if rows.is_empty() && is_head(line.text.trim()) => {}
+            _ => break (place, line.text.trim()),
+        }
+    };
+    let behind = match title(next)? {
+        Matrix::Rates { setup, .. } => {
+            ORDER.iter().position(|one| *one == (setup.direction, setup.path))?
+        }
+        Matrix::Latencies(Path::Staged, _) => ORDER.len(),
+        _ => return None,
+    };
+    let (direction, path) = *ORDER.get(behind.checked_sub(1)?)?;
+    let ways = if direction == Direction::BothWays { "both ways" } else { "one way" };
+    let access = if path == Path::Direct { "with" } else { "without" };
+    notes.add(ahead.lines.first()?.number, Note::Remark(format!(
+        "the rates without a title were taken for those {ways} {access} peer access, by their place (inferred)"
+    )));
+    let setup = Setup { direction, bytes: BYTES, ..Setup::REFERENCE.with_path(path) };
+    let matrix = Numbered { columns: rows.last()?.len(), rows, used };
+    rates(&matrix, setup, direction == Direction::BothWays, notes);
+    Some(used)
 }
 
 /// `Device: 0, NVIDIA H200, pciBusID: 0, pciDeviceID: 6, pciDomainID:0`, in hexadecimal.

@@ -1,4 +1,4 @@
-//! The facts of `nvidia-smi -q`, by heading and key, as its text and its XML have them.
+//! The facts of `nvidia-smi -q`, by heading and key.
 
 use crate::told::{Key, Note, Notes, is_uuid};
 use model::pasted::PastedFaultKind;

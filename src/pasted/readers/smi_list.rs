@@ -7,21 +7,38 @@ use model::reading::Reading;
 pub(crate) const READER: Reader = Reader {
     kind: "smi-list",
     tool: "nvidia-smi -L",
-    begins: |line| line.starts_with("GPU ") && line.contains("(UUID: "),
+    begins: |line| heading(line).is_some_and(|(_, name, uuid)| uuid.is_some() || is_model(name)),
     read,
 };
 
-/// Takes index, name and UUID from a line that names a GPU.
+/// Words with which NVIDIA begins names of GPUs.
+fn is_model(name: &str) -> bool {
+    ["NVIDIA ", "Tesla ", "Quadro ", "GeForce "].iter().any(|brand| name.starts_with(brand))
+}
+
+/// Takes index, name and UUID from a line that names a GPU. People blank the UUID, or take it out.
+pub(super) fn heading(line: &str) -> Option<(u32, &str, Option<&str>)> {
+    let (index, rest) = line.trim().strip_prefix("GPU ")?.split_once(':')?;
+    let index = index.parse().ok().filter(|_| index.len() < 6)?;
+    Some(match rest.split_once("(UUID") {
+        Some((name, uuid)) => (index, name.trim(), Some(uuid.trim_matches([':', ' ', ')']))),
+        None => (index, rest.trim(), None),
+    })
+}
+
+/// Takes what a line says that names a GPU.
 pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
-    let (index, rest) = text.trim().strip_prefix("GPU ")?.split_once(": ")?;
-    let (name, uuid) = rest.split_once(" (UUID: ")?;
-    let uuid = uuid.split(')').next()?;
-    let key = Key::Index(index.parse().ok()?);
-    if is_uuid(uuid) {
+    let (index, name, uuid) = heading(text)?;
+    let key = Key::Index(index);
+    if let Some(uuid) = uuid.filter(|uuid| is_uuid(uuid)) {
         notes.same(line, key.clone(), Key::Uuid(uuid.to_owned()));
         notes.gpu(line, &key, |gpu| gpu.uuid = Reading::Known(uuid.to_owned()));
     }
-    notes.gpu(line, &key, |gpu| gpu.name = Reading::Known(name.to_owned()));
+    notes.gpu(line, &key, |gpu| {
+        if !name.is_empty() {
+            gpu.name = Reading::Known(name.to_owned());
+        }
+    });
     Some(key)
 }
 

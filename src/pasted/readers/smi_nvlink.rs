@@ -1,9 +1,9 @@
 //! `nvidia-smi nvlink -s` (status), `-e` (error counters), `-c` (capabilities) and `-R` (the other ends): the links below the
 //! line of each GPU.
 
-use super::smi_list::named;
+use super::smi_list::{heading, named};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Cut, Key, Note, Notes};
+use crate::told::{Cut, Key, Note, Notes, stands_for_more};
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;
 use model::units::PciAddress;
@@ -11,33 +11,27 @@ use model::units::PciAddress;
 /// Number from which a link is the port of a switch: no GPU has more (H100 to GB200 have 18, a switch 36 and more).
 const FIRST_OF_SWITCH: u8 = 18;
 
-pub(crate) const STATUS: Reader = Reader {
-    kind: "smi-nvlink",
-    tool: "nvidia-smi nvlink -s",
-    begins,
-    read: |ahead, notes| read(ahead, notes, status),
-};
-pub(crate) const ERRORS: Reader = Reader {
-    kind: "smi-nvlink-errors",
-    tool: "nvidia-smi nvlink -e",
-    begins,
-    read: |ahead, notes| read(ahead, notes, errors),
-};
-pub(crate) const CAPABILITIES: Reader = Reader {
-    kind: "smi-nvlink-capabilities",
-    tool: "nvidia-smi nvlink -c",
-    begins,
-    read: |ahead, notes| read(ahead, notes, capabilities),
-};
-pub(crate) const REMOTE: Reader = Reader {
-    kind: "smi-nvlink-remote",
-    tool: "nvidia-smi nvlink -R",
-    begins,
-    read: |ahead, notes| read(ahead, notes, remote),
-};
+/// Declares the reader of one kind of list: the end of its name, its option, and what takes a line.
+macro_rules! list {
+    ($($reader:ident $end:literal $option:literal $take:ident,)*) => {$(
+        pub(crate) const $reader: Reader = Reader {
+            kind: concat!("smi-nvlink", $end),
+            tool: concat!("nvidia-smi nvlink -", $option),
+            begins,
+            read: |ahead, notes| read(ahead, notes, $take),
+        };
+    )*};
+}
+
+list! {
+    STATUS "" 's' status,
+    ERRORS "-errors" 'e' errors,
+    CAPABILITIES "-capabilities" 'c' capabilities,
+    REMOTE "-remote" 'R' remote,
+}
 
 fn begins(line: &str) -> bool {
-    line.starts_with("GPU ") && line.contains("(UUID: ")
+    heading(line).is_some()
 }
 
 /// The kind of a line below a GPU.
@@ -102,14 +96,6 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
         Some(_) => {}
     }
     is_own.then_some(used)
-}
-
-/// Returns true for what people write in place of lines that they leave out: `......`, `[...]`, `<snip>`, `…`.
-fn stands_for_more(text: &str) -> bool {
-    let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
-    let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
-    let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
-    is_dots || starts.iter().any(|start| inside.to_ascii_lowercase().starts_with(start))
 }
 
 /// `26.562 GB/s`, or `<inactive>`.

@@ -1,42 +1,32 @@
 //! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind; without it,
 //! the words that refuse still refuse.
 
-use super::smi_topo::{gpu, is_name, matrix_of};
+use super::smi_topo::{gpu, matrix_of};
+use crate::lines::is_name;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
 use model::snapshot::{GpuPair, P2pStatus};
 
-pub(crate) const READ: Reader = Reader {
-    kind: "smi-p2p-read",
-    tool: "nvidia-smi topo -p2p r",
-    begins,
-    read: |ahead, notes| read(ahead, notes, 'r', |pair, word| pair.p2p_read = word),
-};
-pub(crate) const WRITE: Reader = Reader {
-    kind: "smi-p2p-write",
-    tool: "nvidia-smi topo -p2p w",
-    begins,
-    read: |ahead, notes| read(ahead, notes, 'w', |pair, word| pair.p2p_write = word),
-};
-pub(crate) const NVLINK: Reader = Reader {
-    kind: "smi-p2p-nvlink",
-    tool: "nvidia-smi topo -p2p n",
-    begins,
-    read: |ahead, notes| read(ahead, notes, 'n', |pair, word| pair.p2p_nvlink = word),
-};
-pub(crate) const ATOMICS: Reader = Reader {
-    kind: "smi-p2p-atomics",
-    tool: "nvidia-smi topo -p2p a",
-    begins,
-    read: |ahead, notes| read(ahead, notes, 'a', |pair, word| pair.p2p_atomics = word),
-};
-pub(crate) const PCIE: Reader = Reader {
-    kind: "smi-p2p-pcie",
-    tool: "nvidia-smi topo -p2p p",
-    begins,
-    read: |ahead, notes| read(ahead, notes, 'p', |pair, word| pair.p2p_pci = word),
-};
+/// Declares the reader of one kind of access: its letter, its name, and the fact that it sets.
+macro_rules! access {
+    ($($reader:ident $letter:literal $kind:literal $fact:ident,)*) => {$(
+        pub(crate) const $reader: Reader = Reader {
+            kind: $kind,
+            tool: concat!("nvidia-smi topo -p2p ", $letter),
+            begins,
+            read: |ahead, notes| read(ahead, notes, $letter, |pair, word| pair.$fact = word),
+        };
+    )*};
+}
+
+access! {
+    READ 'r' "smi-p2p-read" p2p_read,
+    WRITE 'w' "smi-p2p-write" p2p_write,
+    NVLINK 'n' "smi-p2p-nvlink" p2p_nvlink,
+    ATOMICS 'a' "smi-p2p-atomics" p2p_atomics,
+    PCIE 'p' "smi-p2p-pcie" p2p_pci,
+}
 
 /// A matrix of an unknown kind.
 pub(crate) const ANY: Reader =

@@ -1,5 +1,6 @@
 //! `nvidia-smi topo -m`: how GPUs are connected, and the NUMA node of each.
 
+use crate::lines::is_name;
 use crate::matrix::{self, Named};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
@@ -13,15 +14,6 @@ pub(crate) const READER: Reader = Reader {
     read,
 };
 
-/// Returns true for the name of a GPU or of a network adapter in a matrix.
-pub(crate) fn is_name(word: &str) -> bool {
-    let numbered = |start: &str| {
-        let rest = word.strip_prefix(start).unwrap_or_default();
-        !rest.is_empty() && rest.len() < 4 && rest.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    numbered("GPU") || numbered("NIC") || numbered("mlx5_") || numbered("mlx4_")
-}
-
 /// Returns the index of a GPU in a matrix.
 pub(super) fn gpu(name: &str) -> Option<Key> {
     name.strip_prefix("GPU")?.parse().ok().map(Key::Index)
@@ -34,34 +26,24 @@ pub(super) fn matrix_of(
     is_cell: fn(&str) -> bool,
     take: &mut dyn FnMut(&Named<'_>, &mut Notes),
 ) -> Option<usize> {
-    let cells = |matrix: &Named<'_>| {
+    let is_whole = |matrix: &Named<'_>| {
         let cells = matrix.rows.iter().map(|(_, cells, _)| cells.len());
-        cells.sum::<usize>()
+        cells.sum::<usize>() == matrix.columns.len() * matrix.columns.len()
     };
-    let plain = matrix::named(ahead.lines, is_name, is_cell);
-    let is_whole =
-        |matrix: &Named<'_>| cells(matrix) == matrix.columns.len() * matrix.columns.len();
-    if let Some(matrix) = plain.as_ref().filter(|matrix| is_whole(matrix)) {
-        take(matrix, notes);
-        return Some(matrix.used);
+    let mut found = matrix::named(ahead.lines, is_name, is_cell);
+    let joined;
+    if !found.as_ref().is_some_and(is_whole) {
+        // Only the lines of this matrix can have its width.
+        let lines = &ahead.lines[..ahead.lines.len().min(matrix::MOST_LINES)];
+        let used = lines.iter().position(|line| line.text.is_empty()).unwrap_or(lines.len());
+        notes.in_vain = used;
+        joined = matrix::joined(&lines[..used]);
+        let whole = matrix::named(&joined, is_name, is_cell).filter(is_whole);
+        found = whole.map(|matrix| Named { used, ..matrix }).or(found);
     }
-    // Only the lines of this matrix can have its width.
-    let lines = &ahead.lines[..ahead.lines.len().min(matrix::MOST_LINES)];
-    let end = lines.iter().position(|line| line.text.is_empty());
-    let width = end.unwrap_or(lines.len());
-    notes.in_vain = width;
-    let joined = matrix::joined(&lines[..width]);
-    match matrix::named(&joined, is_name, is_cell).filter(is_whole) {
-        Some(matrix) => {
-            take(&matrix, notes);
-            Some(width)
-        }
-        None => {
-            let matrix = plain?;
-            take(&matrix, notes);
-            Some(matrix.used)
-        }
-    }
+    let found = found?;
+    take(&found, notes);
+    Some(found.used)
 }
 
 fn ancestor(word: &str) -> Option<CommonAncestor> {

@@ -144,20 +144,6 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
         matches!(&faults[..], [fault] if fault.kind == PastedFaultKind::WrongValues),
         "{faults:?}"
     );
-    let xml = of(NCCL_XML);
-    let gpu = &xml.snapshot.gpus[0];
-    assert_eq!(gpu.nvlinks.known().unwrap().len(), 9);
-    assert!(
-        gpu.nvlinks
-            .known()
-            .unwrap()
-            .iter()
-            .all(|link| link.remote.get() == Some(NvLinkRemote::Switch))
-    );
-    assert_eq!(
-        (&gpu.numa_node, &gpu.pcie_width_max),
-        (&Reading::Known(1), &Reading::Known(Lanes::X16))
-    );
 }
 
 #[test]
@@ -174,4 +160,39 @@ fn addresses_in_a_log_of_nccl_are_no_further_gpus() {
         of_all(&[nccl, TOPO, "pci.bus_id, pcie.link.width.current\n00000000:91:00.0, 4\n"]);
     assert_eq!(machine.snapshot.gpus.len(), 5);
     assert_eq!(width(&machine.snapshot.gpus[4]), Some(4));
+}
+
+#[test]
+fn lines_of_links_are_read_wherever_they_stand() {
+    let lines = "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16\n\t\tLnkSta:\tSpeed 16GT/s, Width x4 (downgraded)\n";
+    let title = "65:00.0 3D controller: NVIDIA Corporation GA100 [A100 PCIe 80GB] (rev a1)\n";
+    for between in ["", "--\n", "\n", "[...]\n"] {
+        let machine = of(&format!("{title}{between}{lines}"));
+        let gpu = &machine.snapshot.gpus[0];
+        assert_eq!(
+            (width(gpu), gpu.pcie_width_max.get()),
+            (Some(4), Some(Lanes::X16)),
+            "{between}"
+        );
+        assert_eq!(gpu.name, Reading::Known("NVIDIA A100 PCIe 80GB".into()));
+    }
+    let problems = |text: &str| of(text).snapshot.problems.join("\n");
+    assert!(
+        problems(lines)
+            .contains("less than all 16 lanes of the PCIe link of a device that is not named")
+    );
+    let state = lines.lines().next_back().unwrap();
+    assert!(problems(&format!("{title}{state}\n")).contains("fewer lanes"));
+    assert!(
+        problems(&format!("$ lspci -vv -s 65:00.0 | grep Lnk\n{lines}"))
+            .contains("link of 65:00.0")
+    );
+    assert_eq!(problems(&lines.replace("x4 (downgraded)", "x16")), "");
+}
+
+#[test]
+fn a_file_that_nobody_reads_is_named_first() {
+    let machine = of_all(&["dear all\n", TOPO]);
+    let first = &machine.snapshot.problems[0];
+    assert_eq!(first, "a.txt has no output of a tool that is read; it begins \"dear all\"");
 }

@@ -3,40 +3,6 @@
 use super::*;
 
 #[test]
-fn nvloom_has_sources_in_columns_and_sums_of_both_ways() {
-    let machine = of(NVLOOM);
-    let bytes = |cell: &PeerBandwidth| cell.setup.bytes.0 == 256 << 20;
-    let write = |cell: &PeerBandwidth| reference(cell) && bytes(cell);
-    assert_eq!(
-        rates(&machine, write),
-        [
-            (1, 0, 271.1),
-            (2, 0, 272.2),
-            (0, 1, 270.01),
-            (2, 1, 272.21),
-            (0, 2, 270.02),
-            (1, 2, 271.12)
-        ]
-    );
-    let both = |cell: &PeerBandwidth| {
-        cell.setup.direction == Direction::BothWays
-            && cell.setup.issuer == Side::Destination
-            && cell.setup.engine == Engine::Kernel
-    };
-    assert_eq!(rates(&machine, both)[0], (1, 0, 250.0));
-    // What runs on all GPUs at once is no rate of a pair.
-    assert_eq!(rates(&machine, |_| true).len(), 12);
-    assert_eq!(machine.snapshot.gpus[2].pci, Reading::Known("0000:47:00.0".parse().unwrap()));
-    let kinds: Vec<_> = machine.pasted.inputs[0].sections.iter().collect();
-    assert_eq!((kinds.len(), kinds[0].version.as_deref()), (1, Some("1.2.0")));
-    // On several hosts, the numbers are not of one machine.
-    let wide = NVLOOM.replacen("(node1)", "(node0)", 1);
-    let machine = of(&wide);
-    assert!(machine.measurements.is_none() && machine.snapshot.gpus.is_empty());
-    assert!(machine.pasted.remarks[0].contains("on 2 hosts"));
-}
-
-#[test]
 fn reads_and_writes_of_nvbandwidth_have_their_direction_by_the_name_of_the_test() {
     for text in [NVBANDWIDTH, NVBANDWIDTH_JSON] {
         let machine = of(text);
@@ -123,11 +89,56 @@ fn samples_of_cuda_have_units_and_verified_bytes() {
     let host = &machine.measurements.as_ref().unwrap().host;
     assert!((host[0].achieved_gbps.unwrap().0 - 12.582_912).abs() < 1e-6);
     assert_eq!((host[1].achieved_gbps.unwrap().0, host[1].direction), (6.5, HostDirection::ToHost));
-    let machine = of(TRANSFER_BENCH);
-    assert_eq!(rates(&machine, |_| true), [(0, 1, 21.5), (1, 0, 21.7)]);
-    let machine = of(DCGM);
-    let [fault] = &machine.pasted.faults[..] else {
-        panic!("{:?}", machine.pasted.faults);
+}
+
+#[test]
+fn rates_without_their_title_are_those_that_the_next_title_leaves() {
+    let whole = of(P2P_BANDWIDTH);
+    let is_both = |cell: &PeerBandwidth| cell.setup.direction == Direction::BothWays;
+    let start = P2P_BANDWIDTH.find("Bidirectional").unwrap();
+    let tail =
+        P2P_BANDWIDTH[start..].replace("P2P=Enabled Latency (P2P Writes)", "P2P=Disabled Latency");
+    // The title is missing, or the first rows are too.
+    for (lines, rows) in [(1, 0), (3, 1)] {
+        let tail: String = tail.lines().skip(lines).map(|line| format!("{line}\n")).collect();
+        let machine = of(&tail);
+        let known = rates(&whole, is_both).into_iter().filter(|(from, ..)| *from >= rows);
+        let wanted: Vec<_> = known.collect();
+        assert_eq!(rates(&machine, is_both), wanted);
+        assert!(machine.pasted.remarks.join("\n").contains("(inferred)"));
+    }
+}
+
+#[test]
+fn several_runs_on_one_gpu_each_are_several_gpus() {
+    let run = |gpu: u32, rate: &str| {
+        let text = BANDWIDTH_TEST.replace("6.5", rate);
+        format!("$ CUDA_VISIBLE_DEVICES={gpu} ./bandwidthTest\n{text}\n")
     };
-    assert!(fault.text.contains("PCIe: fail on GPU 3: bandwidth below the minimum"));
+    let machine = of(&(run(0, "26.2") + &run(1, "6.6")));
+    assert_eq!(machine.snapshot.gpus.len(), 2);
+    let host = machine.measurements.unwrap().host;
+    let back = host.iter().filter(|cell| cell.direction == HostDirection::ToHost);
+    let back: Vec<_> = back.map(|cell| (cell.gpu, cell.achieved_gbps.unwrap().0)).collect();
+    assert_eq!(back, [(0, 26.2), (1, 6.6)]);
+    // Without the commands, nobody can tell.
+    let remarks = of_all(&[BANDWIDTH_TEST, BANDWIDTH_TEST]).pasted.remarks.join("\n");
+    assert!(remarks.contains("whether on the same GPU is not in the input"), "{remarks}");
+}
+
+#[test]
+fn rows_of_nccl_tests_show_a_fall_whatever_is_in_front() {
+    let row = |bytes: u64, time: f64| {
+        let own = bytes as f64 / time / 1000.0;
+        let half = format!("{time} {own:.2} {:.2} 0", own * 1.75);
+        format!("[3] {bytes} {} float sum -1[3] {half}[3] {half}\n", bytes / 4)
+    };
+    let rows = row(1 << 20, 100.0) + &row(1 << 21, 150.0);
+    let (even, fall) =
+        (rows.clone() + &row(1 << 22, 250.0), rows + &row(1 << 22, 2e3) + &row(1 << 23, 4e3));
+    let problems = |text: &str| of(text).snapshot.problems.join("\n");
+    assert_eq!(problems(&even), "");
+    assert!(problems(&fall).contains("falls from 24.47 GB/s with 2 MiB"), "{}", problems(&fall));
+    let remarks = of(&even).pasted.remarks.join("\n");
+    assert!(remarks.contains("over about 8 GPUs (inferred"), "{remarks}");
 }

@@ -175,3 +175,41 @@ fn a_list_of_links_that_was_cut_is_no_lack_of_links() {
     assert!(machine.snapshot.gpus[1].nvlinks.known().is_none());
     assert!(machine.pasted.remarks.iter().any(|remark| remark.contains("it was cut")));
 }
+
+#[test]
+fn a_matrix_without_its_header_or_with_glued_cells_is_read_as_the_whole() {
+    let whole = of(TOPO).snapshot;
+    let headless: String = TOPO.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    assert_eq!(of(&headless).snapshot, whole);
+    assert_eq!(of(&TOPO.replace("SYS\tSYS\tPIX", "SYS\tSYSPIX")).snapshot, whole);
+    assert_eq!(of(&format!("$ nvidia-smi topo -m {TOPO}")).snapshot, whole);
+    let table = "| | GPU0 | GPU1 |\n|---|:--:|---|\n| GPU0 | X | `NV16` |\n| GPU1 | NV16 | X |\n";
+    let bonds = of(&table.replace('`', "")).snapshot.bonds;
+    assert_eq!(bonds.iter().map(|bond| bond.links).collect::<Vec<_>>(), [16, 16]);
+    // A GPU that is only named is none.
+    let prose = format!("{TOPO}\nthe docs show, for example:\n    GPU7: NV12 to all\n");
+    assert_eq!(of(&prose).snapshot.gpus.len(), 4);
+}
+
+#[test]
+fn links_are_read_below_a_gpu_without_its_uuid() {
+    for head in ["GPU 0: NVIDIA A40", "GPU 0: NVIDIA A40 (UUID: ...)", "GPU 0:"] {
+        let machine = of(&format!("{head}\n\t Link 0: 14.062 GB/s\n\t Link 1: <inactive>\n$\n"));
+        let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();
+        let active: Vec<_> = links.iter().map(|link| link.active.get()).collect();
+        assert_eq!(active, [Some(true), Some(false)], "{head}");
+    }
+}
+
+#[test]
+fn of_two_runs_the_later_one_counts() {
+    let run = |cell: &str| format!("\tGPU0\tGPU1\nGPU0\t X \t{cell}\nGPU1\t{cell}\t X \n");
+    let machine = of(&format!("before:\n{}\nafter:\n{}", run("SYS"), run("NV4")));
+    assert_eq!(machine.snapshot.bonds.len(), 2);
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(remarks.contains("GPU 0 and GPU 1 had no NVLink in an earlier output, and later NV4"));
+    let machine = of(&format!("before:\n{}\nafter:\n{}", run("NV4"), run("SYS")));
+    assert_eq!(machine.snapshot.bonds, []);
+    let problems = machine.snapshot.problems.join("\n");
+    assert!(problems.contains("had NV4 in an earlier output, and later none"), "{problems}");
+}
