@@ -87,12 +87,17 @@ causes! {
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
+        AnyEnd: peer_access_missing;
         NvLinks: peer_bandwidth_outlier unstable_measurement;
         PcieInstead: [PEER] both_ways_low direct_slower_than_staged;
     }
     nvlink_inactive {
         NvLinks: peer_bandwidth_outlier unstable_measurement;
         PcieInstead: [PEER] both_ways_low direct_slower_than_staged;
+    }
+    pasted_rates {
+        EveryPair: direct_slower_than_staged;
+        SlowGpus: [LOW] staged_slow;
     }
     gpu_throttled {
         SeveralPartners: [PEER] peer_copy_uneven unstable_measurement staged_slow both_ways_low;

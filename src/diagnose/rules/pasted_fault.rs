@@ -12,7 +12,7 @@
 //!
 //! A line says that a GPU is lost, that the driver could not start one (`RmInitAdapter failed`,
 //! `probe routine failed`; if another output describes that GPU, `pasted-unclear`), that a test failed (`dcgmi diag`,
-//! `Result = FAIL`), that values were wrong (nccl-tests), or that PCIe had fatal errors of a GPU whose place in the
+//! `Result = FAIL`), that values were wrong (nccl-tests), that bus bandwidth falls from a size on, or that PCIe had fatal errors of a GPU whose place in the
 //! PCI tree is not in the input. The message has the words and their line.
 //!
 //! # Sources
@@ -70,6 +70,15 @@ fn finding(
             format!("{who} had fatal PCIe errors"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
+        ),
+        PastedFaultKind::RateFalls => (
+            format!(
+                "a collective reached {}",
+                words::distinct(faults.iter().map(|fault| &fault.text))
+            ),
+            Plan::now([Step::GiveOutput(
+                "the same run with NCCL_DEBUG=INFO and NCCL_ALGO=Ring".into(),
+            )]),
         ),
         PastedFaultKind::WrongValues => (
             format!("a program found wrong values of {who}"),

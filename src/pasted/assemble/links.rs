@@ -86,13 +86,13 @@ pub(super) fn settle(
 ) -> Vec<NvLinkBond> {
     let counts = |gpu: u32| {
         let own = bonds.iter().filter(move |((source, _), _)| *source == gpu);
-        own.map(|(_, links)| *links)
+        own.map(|(_, links)| u32::from(*links)).filter(|links| *links <= MOST_LINKS)
     };
     let known = |gpu: u32, links: &BTreeMap<u32, BTreeMap<u8, NvLink>>| {
         links.get(&gpu).map_or(MOST_LINKS, |links| u32::try_from(links.len()).unwrap_or(MOST_LINKS))
     };
     let switched = gpus.iter().any(|gpu| {
-        let all: u32 = counts(gpu.index).map(u32::from).sum();
+        let all: u32 = counts(gpu.index).sum();
         all > known(gpu.index, &links)
     });
     if switched {
@@ -120,13 +120,14 @@ pub(super) fn settle(
     }
     let bond = |((source, destination), links): (&(u32, u32), &u8)| {
         let gpu = gpus.iter().find(|gpu| gpu.index == *source)?;
+        let can_be = u32::from(*links) <= MOST_LINKS;
         let speed =
             gpu.nvlinks.known().into_iter().flatten().find_map(|link| link.speed_mbps.get());
         Some(NvLinkBond {
             source: *source,
             destination: *destination,
             links: *links,
-            version: version(gpu.name.known().map(String::as_str), speed),
+            version: version(gpu.name.known().map(String::as_str), speed).filter(|_| can_be),
             speed_mbps: speed,
             over_switches: switched,
         })

@@ -164,7 +164,14 @@ impl Joined {
             let known = self.pairs.remove(&(pair.source, pair.destination));
             known.unwrap_or_else(|| GpuPair::unread(pair.source, pair.destination, &NOT_THERE))
         });
-        let pairs = pairs.collect();
+        let pairs: Vec<GpuPair> = pairs.collect();
+        let bonded = |pair: &&GpuPair| self.bonds.contains_key(&(pair.source, pair.destination));
+        let differs =
+            pairs.iter().filter(bonded).find(|pair| pair.common_ancestor.known().is_some());
+        self.remarks.extend(differs.map(|pair| {
+            let (one, other) = (pair.source, pair.destination);
+            format!("two runs differ: GPU {one} and GPU {other} have NVLinks in one matrix only")
+        }));
         let mut host = self.host.clone();
         self.lost(&mut gpus);
         if self.has_log {

@@ -4,7 +4,7 @@ use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, number};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
-use model::units::PciAddress;
+use model::units::{Bytes, PciAddress};
 
 pub(crate) const READER: Reader = Reader {
     kind: "nccl-tests",
@@ -28,10 +28,14 @@ fn rank(line: &str) -> Option<(PciAddress, &str)> {
     Some((address, name.trim()))
 }
 
+/// Part of the highest rate below which larger sizes are named; chosen: healthy machines rise up to the largest size.
+const FALL: f64 = 0.6;
+
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut used = 0;
     let mut gpus = 0_u32;
     let mut best: Option<(f64, u64, u32)> = None;
+    let mut fall: Option<(f64, u64, u32)> = None;
     let mut wrong: Option<u32> = None;
     let mut strange = 0;
     for (place, line) in ahead.lines.iter().enumerate() {
@@ -59,8 +63,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             if row.wrong > 0 {
                 wrong = wrong.or(Some(line.number));
             }
+            let now = Some((row.bus, row.bytes, line.number));
             if best.is_none_or(|(rate, ..)| row.bus > rate) {
-                best = Some((row.bus, row.bytes, line.number));
+                (best, fall) = (now, None);
+            } else {
+                let is_far = |(rate, bytes, _)| row.bytes > bytes && row.bus < FALL * rate;
+                fall = if best.is_some_and(is_far) { fall.or(now) } else { None };
             }
         } else {
             strange += 1;
@@ -73,11 +81,17 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         (used, strange) = (place + 1, 0);
     }
     if let Some((rate, bytes, line)) = best {
-        let bytes = model::units::Bytes(bytes);
-        notes.add(line, Note::Remark(format!(
-            "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {gpus} GPUs; one collective does not show \
-             which link limits it"
-        )));
+        let bytes = Bytes(bytes);
+        let reached = format!("a bus bandwidth of {rate} GB/s with {bytes}");
+        notes.add(line, match fall {
+            Some((low, from, _)) => {
+                let text = format!("{reached}, and {low} GB/s from {} on", Bytes(from));
+                Note::Fault(PastedFaultKind::RateFalls, None, text)
+            }
+            None => Note::Remark(format!(
+                "nccl-tests reached {reached} over {gpus} GPUs; one collective does not show which link limits it"
+            )),
+        });
     }
     if let Some(line) = wrong {
         notes.add(

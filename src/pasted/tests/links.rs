@@ -175,3 +175,20 @@ fn a_list_of_links_that_was_cut_is_no_lack_of_links() {
     assert!(machine.snapshot.gpus[1].nvlinks.known().is_none());
     assert!(machine.pasted.remarks.iter().any(|remark| remark.contains("it was cut")));
 }
+
+#[test]
+fn adapters_near_gpus_two_runs_and_counts_that_cannot_be_are_told() {
+    let matrix = |cell: &str| {
+        format!("GPU0 GPU1 NIC0\nGPU0 X {cell} PIX\nGPU1 {cell} X SYS\nNIC0 PIX SYS X\n")
+    };
+    let machine = of(&format!("{}\n{}", matrix("SYS"), matrix("NV4")));
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(
+        remarks.contains("adapters near each GPU (PIX, PXB): GPU0 NIC0, GPU1 none"),
+        "{remarks}"
+    );
+    assert!(remarks.contains("two runs differ: GPU 0 and GPU 1"), "{remarks}");
+    let beyond = of(&format!("GPU 0: NVIDIA A100-SXM4-40GB\n{}", matrix("NV24")));
+    let bond = &beyond.snapshot.bonds[0];
+    assert_eq!((bond.links, &bond.version, bond.over_switches), (24, &None, false));
+}
