@@ -87,7 +87,6 @@ causes! {
     }
     // Slow copies that go over PCIe because NVLink is missing are effects of that.
     nvlink_missing {
-        AnyEnd: peer_access_missing;
         NvLinks: peer_bandwidth_outlier unstable_measurement;
         PcieInstead: [PEER] both_ways_low direct_slower_than_staged;
     }

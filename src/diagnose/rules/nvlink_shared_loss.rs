@@ -56,15 +56,12 @@ fn few_behind_switches(
     });
     let listed = gpus.iter().map(|links| links.gpu.index);
     let indices = words::unique(listed.chain(alike.map(|(gpu, _)| *gpu)));
-    let switched =
-        gpus.iter().flat_map(|links| links.up()).any(|link| link.remote.known().is_some());
-    let to = if switched { " to NVSwitches" } else { "" };
     // All GPUs mostly lack the same ones, which are then named once.
     let lacks: BTreeSet<Vec<u8>> = gpus.iter().map(|links| lacking(links, made)).collect();
     let named = words::distinct(lacks.iter().map(|links| numbers(links)));
     let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
     let message = format!(
-        "{}: {most} of {made} NVLinks{to} up; NVLinks {named} are not, which {model} has{}",
+        "{}: {most} of {made} NVLinks up; NVLinks {named} are not, which {model} has{}",
         evidence.named(&indices),
         unreached(evidence, gpus),
     );

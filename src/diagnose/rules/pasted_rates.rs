@@ -171,10 +171,10 @@ fn groups(direct: &Rates, staged: &Rates, left: f64) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::settings::Settings;
-    use crate::testing::prelude::*;
-    use ::model::pasted::Pasted;
-    use ::model::flow::Setup;
     use crate::testing::cell;
+    use crate::testing::prelude::*;
+    use ::model::flow::Setup;
+    use ::model::pasted::Pasted;
     use ::model::topology::Topology;
 
     /// Returns the findings on these rates, one way direct, one way staged and both ways in all; 0 is no figure.

@@ -17,7 +17,8 @@
 //! If other findings leave several causes possible, the step names the outputs that decide between them.
 //!
 //! It is a warning if two outputs have different values of a fact that does not change while a machine runs (the first
-//! was kept), if a pair has more NVLinks than its model, if a line reports an error that the machine or the way of starting the tool may have caused
+//! was kept), if a pair has more NVLinks than its model, if a line reports an error that the machine or the way of
+//! starting the tool may have caused
 //! (`Unknown Error`, `ERR!`, a warning of `dcgmi diag` or NCCL, an odd message of the driver), or if a line beside the
 //! output of a tool was not understood.
 //!
@@ -62,15 +63,22 @@ pub(crate) fn decide(evidence: &Evidence<'_>, findings: &mut [Finding]) {
         let told = |one: &Finding| one.severity > Severity::Info && one.code.starts_with(start);
         findings.iter().any(told) || sections().any(|section| section.kind == **start)
     };
-    let commands = DECIDES.iter().find(|(starts, _)| starts.iter().any(is_known));
-    let is_new = |command: &&&str| !sections().any(|section| section.tool == **command);
-    let new = commands.into_iter().flat_map(|(_, commands)| commands.iter().filter(is_new));
-    let named = named(new.copied());
+    let Some((_, commands)) = DECIDES.iter().find(|(starts, _)| starts.iter().any(is_known)) else {
+        return;
+    };
+    let is_new = |command: &&str| !sections().any(|section| section.tool == **command);
+    let named = named(commands.iter().copied().filter(is_new));
     let is_general = |one: &&mut Finding| one.code == RULE.id && one.severity == Severity::Info;
-    if let Some(finding) = findings.iter_mut().find(is_general).filter(|_| !named.is_empty()) {
-        let message = format!("The input does not show the cause; it lacks what {named} print");
-        let steps = [Step::GiveOutput(named), Step::CheckWithPeerscope];
-        let better = RULE.finding(Subject::Machine, message, steps).at(Severity::Info);
+    if let Some(finding) = findings.iter_mut().find(is_general) {
+        let (message, step) = match named.as_str() {
+            "" => (finding.message.clone(), None),
+            _ => (
+                format!("The input does not show the cause; it lacks the output of {named}"),
+                Some(Step::GiveOutput(named)),
+            ),
+        };
+        let plan = Plan::now(step).then([Step::CheckWithPeerscope]);
+        let better = RULE.finding(Subject::Machine, message, plan).at(Severity::Info);
         *finding = Finding { evidence: finding.evidence.clone(), ..better };
     }
 }
@@ -206,6 +214,7 @@ mod tests {
         assert!(asked("nvlink-missing").starts_with("Add the output of 'nvidia-smi nvlink -s'; "));
         assert!(asked("pasted-rates").contains("'lspci -vv' and 'nvidia-smi topo -m'"));
         // What a lost GPU needs is there; no test is asked for.
+        assert_eq!(asked("gpu-unreachable"), "Run 'peerscope check' on the machine");
         assert!(asked("gpu-busy").contains("'nvbandwidth'"));
     }
 

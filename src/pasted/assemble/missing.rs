@@ -42,10 +42,7 @@ pub(super) fn missing(
     }
     let is_joined = |pair: &Pair| {
         let said = snapshot.pair(*pair).is_some_and(|said| said.common_ancestor.known().is_some());
-        said || snapshot
-            .bonds
-            .iter()
-            .any(|bond| (bond.source, bond.destination) == (pair.source, pair.destination))
+        said || snapshot.bonds.iter().any(|bond| bond.source == pair.source)
             || snapshot.gpu(pair.source).is_some_and(|gpu| gpu.nvlinks.known().is_some())
             || !snapshot.pci.is_empty()
     };

@@ -158,20 +158,22 @@ impl Joined {
         }
         let switches = self.tree.switches();
         links::ends(&mut links, &own, switches.iter().map(|one| one.address));
-        let bonds = links::settle(&mut gpus, links, &self.bonds, &mut self.remarks);
+        let bonds = links::settle(&mut gpus, links, &self.bonds);
         let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
             let known = self.pairs.remove(&(pair.source, pair.destination));
             known.unwrap_or_else(|| GpuPair::unread(pair.source, pair.destination, &NOT_THERE))
         });
         let pairs: Vec<GpuPair> = pairs.collect();
-        let bonded = |pair: &&GpuPair| self.bonds.contains_key(&(pair.source, pair.destination));
-        let differs =
-            pairs.iter().filter(bonded).find(|pair| pair.common_ancestor.known().is_some());
-        self.remarks.extend(differs.map(|pair| {
+        let differs = |pair: &&GpuPair| {
+            let ends = (pair.source, pair.destination);
+            pair.common_ancestor.known().is_some() && self.bonds.contains_key(&ends)
+        };
+        let differs = pairs.iter().find(differs).map(|pair| {
             let (one, other) = (pair.source, pair.destination);
             format!("two runs differ: GPU {one} and GPU {other} have NVLinks in one matrix only")
-        }));
+        });
+        self.remarks.extend(differs);
         let mut host = self.host.clone();
         self.lost(&mut gpus);
         if self.has_log {
