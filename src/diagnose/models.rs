@@ -233,6 +233,17 @@ const LOCAL: &[(&[&str], f64)] = &[
     (&["A100", "80GB", "SXM4"], 780.0),
 ];
 
+/// Names of parts that exist for SXM sockets only, without the manufacturer.
+const SXM_ONLY: [&str; 8] =
+    ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
+
+/// Returns true if a GPU of this name is one for an SXM socket.
+pub(crate) fn is_sxm(name: &str) -> bool {
+    let name = name.trim();
+    let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
+    part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
+}
+
 /// PCIe generation of boards with 16 lanes, by a word of the product name: NVIDIA's data sheets. Names that boards with
 /// fewer lanes share are left out.
 const SLOTS: [(&str, &[&str]); 3] = [

@@ -1,9 +1,8 @@
 //! NVLinks as the matrix of another tool counts them: pairs with fewer than their model has, or than others have.
 
-use super::nvlink_missing::is_sxm;
+use super::bridges;
 use super::prelude::*;
-use super::{bridges, nvlink_missing};
-use crate::models;
+use crate::models::{self, is_sxm};
 
 /// Most NVLinks of a GPU: 18 on H100, H200, B200 and GB200.
 const MOST: u8 = 18;
@@ -45,13 +44,18 @@ pub(super) fn impossible(snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// Returns a finding for each place where the matrix has fewer links than there should be.
-pub(super) fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
+pub(super) fn judge(rule: &Rule, evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true));
     let models = words::grouped(gpus.map(|gpu| (gpu.name.known(), gpu.index)));
-    models.iter().flat_map(|(model, gpus)| fewer(evidence, *model, gpus)).collect()
+    models.iter().flat_map(|(model, gpus)| fewer(rule, evidence, *model, gpus)).collect()
 }
 
-fn fewer(evidence: &Evidence<'_>, model: Option<&String>, gpus: &[u32]) -> Vec<Finding> {
+fn fewer(
+    rule: &Rule,
+    evidence: &Evidence<'_>,
+    model: Option<&String>,
+    gpus: &[u32],
+) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let counted = |pair: Pair| Some((pair, links(snapshot, pair)?));
     let counts: BTreeMap<Pair, u8> = Pair::ordered(gpus).into_iter().filter_map(counted).collect();
@@ -79,7 +83,7 @@ fn fewer(evidence: &Evidence<'_>, model: Option<&String>, gpus: &[u32]) -> Vec<F
         let message = format!("NVLinks {}: {of} by the matrix, {normal}", evidence.place(&group));
         let fix = if card { Step::Reseat(Part::Bridge) } else { Step::FabricLog };
         let plan = [Step::LinkStates, fix, Step::XidOf("74"), Step::PowerCycle];
-        nvlink_missing::RULE.on_group(&group, message, plan)
+        rule.on_group(&group, message, plan)
     };
     // Links listed one by one say the same, with their numbers.
     let listed = |gpu: &u32| snapshot.gpu(*gpu).is_some_and(|gpu| gpu.nvlinks.known().is_some());
@@ -129,7 +133,7 @@ mod tests {
     fn messages(machine: &Snapshot) -> Vec<String> {
         let (pasted, topology, settings) =
             (Pasted::default(), Topology::default(), Settings::default());
-        let found = nvlink_missing::RULE.judge(&Evidence {
+        let found = crate::rules::nvlink_missing::RULE.judge(&Evidence {
             read_from: Some(&pasted),
             ..crate::testing::without_request(machine, &topology, None, &settings)
         });

@@ -31,20 +31,10 @@
 use super::bonds;
 use super::nvlink_ends::Links;
 use super::prelude::*;
-
-/// Names of parts that exist for SXM sockets only, without the manufacturer.
-const SXM_ONLY: [&str; 8] =
-    ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
+pub(crate) use crate::models::is_sxm;
 
 rule! {
     "nvlink-missing", Error, All(judge);
-}
-
-/// Returns true if a GPU of this name is one for an SXM socket.
-pub(crate) fn is_sxm(name: &str) -> bool {
-    let name = name.trim();
-    let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
-    part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
 }
 
 /// Returns true if GPUs of this model are connected by their board and not by bridges. In a virtual machine the host
@@ -78,7 +68,7 @@ pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspe
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    [without_any(evidence), fewer_than_siblings(evidence), bonds::judge(evidence)].concat()
+    [without_any(evidence), fewer_than_siblings(evidence), bonds::judge(&RULE, evidence)].concat()
 }
 
 /// Returns a finding for each model none of whose GPUs lists a link that it should have.
