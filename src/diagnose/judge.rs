@@ -64,6 +64,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let evidence = &Evidence { beliefs: Some(&beliefs), ..*evidence };
     let found = rules::ALL.iter().flat_map(|rule| found_by(rule, evidence));
     let mut findings = causes::attribute(found.collect(), evidence);
+    rules::pasted_unclear::decide(evidence, &mut findings);
     without_known(&mut findings);
     for finding in &mut findings {
         finding.location = words::location(evidence.snapshot, &finding.subject);

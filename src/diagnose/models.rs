@@ -3,7 +3,7 @@
 
 use model::placement::Pair;
 use model::snapshot::Snapshot;
-use model::units::GbPerSecond;
+use model::units::{GbPerSecond, PcieLink};
 
 /// Share of the theoretical rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -232,6 +232,36 @@ const LOCAL: &[(&[&str], f64)] = &[
     // 8 x A100 80GB: 1561 to 1608 GB/s read and written (nccl-tests issue 100).
     (&["A100", "80GB", "SXM4"], 780.0),
 ];
+
+/// Names of parts that exist for SXM sockets only, without the manufacturer.
+const SXM_ONLY: [&str; 8] =
+    ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
+
+/// Returns true if a GPU of this name is one for an SXM socket.
+pub(crate) fn is_sxm(name: &str) -> bool {
+    let name = name.trim();
+    let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
+    part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
+}
+
+/// PCIe generation of boards with 16 lanes, by a word of the product name: NVIDIA's data sheets. Names that boards with
+/// fewer lanes share are left out.
+const SLOTS: [(&str, &[&str]); 3] = [
+    ("Gen3 x16", &["P100", "P40", "V100", "T4", "2080"]),
+    (
+        "Gen4 x16",
+        &[
+            "A100", "A800", "A40", "A30", "A10", "A6000", "A5000", "L4", "L40", "L40S", "3080",
+            "3090", "4080", "4090",
+        ],
+    ),
+    ("Gen5 x16", &["H100", "H800", "H20", "H200", "B100", "B200", "B300", "5080", "5090"]),
+];
+
+/// Returns the PCIe link that boards of this name have, if it is known.
+pub(crate) fn slot(name: &str) -> Option<PcieLink> {
+    SLOTS.iter().find(|(_, words)| has_any(name, words))?.0.parse().ok()
+}
 
 /// Returns the rate of copies within a GPU of this name, if it is known.
 pub(crate) fn local(name: &str) -> Option<GbPerSecond> {

@@ -251,7 +251,7 @@ fn inactive_nvlinks_are_judged_by_gpus_of_the_same_model() {
         assert!(found.message.contains(words), "{}", found.message);
         found.subject.clone()
     };
-    let all_short = "16 of 18 NVLinks to NVSwitches up; NVLinks 4-5 are not";
+    let all_short = "16 of 18 NVLinks up; NVLinks 4-5 are not";
     assert_eq!(says(&host, all_short), Subject::Machine);
     // Links that are not listed at all, and a single GPU.
     for gpu in &mut host.gpus {

@@ -137,6 +137,8 @@ pub enum PastedFaultKind {
     TestFailed,
     /// A program found wrong values.
     WrongValues,
+    /// The rate of a collective falls from a size on.
+    RateFalls,
     /// A fatal PCIe error of a GPU whose place in the PCI tree is not in the input.
     PcieFatal,
 }

@@ -180,6 +180,9 @@ impl<'a> Digest<'a> {
                 "nothing is at fault in what was judged; ".to_owned()
             }
             (None, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
+            (None, ..) if self.report.read_from.is_some() => {
+                "nothing wrong in what was given; ".to_owned()
+            }
             (None, Conclusion::Inconclusive, 1..) => {
                 "no fault was found, but not everything was tested; ".to_owned()
             }

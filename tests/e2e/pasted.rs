@@ -288,7 +288,7 @@ fn a_paste_from_standard_input_says_what_it_lacks_and_keeps_what_it_was_read_fro
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(page.contains("READ FROM OUTPUT of nvidia-smi topo -m"), "{page}");
     assert!(page.contains("it lacks the rate of any pair"), "{page}");
-    assert!(page.contains("then run 'peerscope check' there"), "{page}");
+    assert!(page.contains("then run 'peerscope check' on the machine"), "{page}");
     // A saved report says the same when it is read again.
     let folder = tempfile::tempdir().unwrap();
     let saved = folder.path().join("saved.json");
@@ -307,7 +307,7 @@ fn figures_of_other_tools_are_counted_and_shown_as_what_they_are() {
     let page = flowing(&run_with_input(&["diagnose", "-", "--figures"], text).stdout);
     assert!(page.contains("2 figures read"), "{page}");
     assert!(page.contains("Bandwidth: achieved, GB/s 19.9"), "{page}");
-    assert!(page.contains("lacks a rate of any pair that can be compared"), "{page}");
+    assert!(page.contains("lacks the rate of any pair that can be compared"), "{page}");
     // Direct copies were cut off: that a pair has a rate through host memory does not say that it copies so.
     let text = "Device=0 CAN Access Peer Device=1\nDevice=1 CAN Access Peer Device=0\n\
         Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)\n   D\\D     0      1\n     0 900.10  12.50\n     1  12.40 900.00\n";

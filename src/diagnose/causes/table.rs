@@ -94,6 +94,10 @@ causes! {
         NvLinks: peer_bandwidth_outlier unstable_measurement;
         PcieInstead: [PEER] both_ways_low direct_slower_than_staged;
     }
+    pasted_rates {
+        EveryPair: direct_slower_than_staged;
+        SlowGpus: [LOW] staged_slow;
+    }
     gpu_throttled {
         SeveralPartners: [PEER] peer_copy_uneven unstable_measurement staged_slow both_ways_low;
         SameSubject: [LOAD];

@@ -70,7 +70,7 @@ fn half_a_bridge(
 ///
 /// Sources: NVIDIA's product pages of NVLink bridges and boards (GeForce RTX 2080 Ti, TITAN RTX and Quadro RTX 6000:
 /// two links; GA102 boards and A30: four; A100 PCIe, H100 PCIe and H100 NVL: three bridges, twelve links).
-fn links_of_bridges(model: &str) -> Option<usize> {
+pub(super) fn links_of_bridges(model: &str) -> Option<usize> {
     const KNOWN: [(&str, usize); 17] = [
         ("RTX 2080 Ti", 2),
         ("TITAN RTX", 2),

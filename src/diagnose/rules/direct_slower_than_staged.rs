@@ -12,7 +12,8 @@
 //!
 //! The pair's direct reference figure lies below the staged one by more than the parameter and both spreads. If it also
 //! lies below the floor of its class, it is an error that explains `peer-bandwidth-low`, unless more pairs are low than
-//! are slower than staged: then `peer-bandwidth-low` explains it.
+//! are slower than staged: then `peer-bandwidth-low` explains it. It is an error too in the output of other tools that show one
+//! PCIe switch above the pair.
 //!
 //! # Sources
 //!
@@ -63,8 +64,13 @@ fn finding(
         worst.achieved,
         worst.normal,
     );
+    // Below one switch nothing but ACS or the IOMMU sends copies another way.
+    let class = |pair: &Pair| evidence.topology.route(*pair).map(|route| route.class);
+    let is_near = |pair| matches!(class(pair), Some(LinkClass::Pix | LinkClass::Pxb));
+    let near = evidence.read_from.is_some() && group.pairs.iter().all(is_near);
     let found = RULE
-        .on_group(group, message, plan(evidence, group))
+        .on_group(group, message, plan(evidence, group, near))
+        .at_if(near, Severity::Error)
         .fact("direct", worst.achieved)
         .fact("staged", worst.normal);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
@@ -73,7 +79,7 @@ fn finding(
     suspects.extend(windows.map(|windows| windows.suspect()));
     suspects.extend(peer_access::suspect_patched(evidence, &group.pairs));
     // A guest has no slots to change.
-    if !evidence.virtual_machine() {
+    if !evidence.virtual_machine() && !near {
         suspects.push(suspect(Cause::ChipsetOrProcessors, OTHER_SLOTS));
     }
     Some(found.suspecting(suspects))
@@ -82,9 +88,10 @@ fn finding(
 /// The steps where the slots may be why.
 const OTHER_SLOTS: [Step; 3] = [Step::ChipsetSlot, Step::NearSlots, Step::CheckAgain];
 
-fn plan(evidence: &Evidence<'_>, group: &cluster::Group) -> Plan {
+fn plan(evidence: &Evidence<'_>, group: &cluster::Group, near: bool) -> Plan {
     let own = match evidence.virtual_machine() {
         _ if evidence.any_over_nvlink(&group.pairs) => vec![Step::LinkErrors],
+        _ if near => vec![Step::GiveOutput("'sudo lspci -vv' (ACSCtl of the switch)".into())],
         true => Vec::new(),
         false => OTHER_SLOTS.to_vec(),
     };

@@ -3,6 +3,7 @@
 use super::rule::Rule;
 
 mod bandwidth;
+mod bonds;
 mod bridges;
 mod broken_off;
 mod counted;
@@ -157,6 +158,9 @@ rules! {
         baseline_not_compared
         expectation_beyond_profile
         counters_rose_since
+    }
+    "Rates that other tools printed" {
+        pasted_rates
     }
 }
 

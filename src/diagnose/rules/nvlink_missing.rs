@@ -20,27 +20,21 @@
 //! a bridge may never have been fitted, but not for an SXM part without any link. Not reported: a card without links
 //! beside bridged ones, MIG mode. Links listed as down are `nvlink-inactive`.
 //!
+//! In the matrix of another tool (`nvidia-smi topo -m`): a pair with fewer links than its model has, or than the others,
+//! which have more together than a GPU has links, so that NVSwitches connect them; no link on parts for SXM sockets.
+//!
 //! # Sources
 //!
 //! NVIDIA fabric manager user guide; NVIDIA driver README (NvLinkDisable); DCGM issue 198. Some H100 parts have 12 links
 //! by design.
 
+use super::bonds;
 use super::nvlink_ends::Links;
 use super::prelude::*;
-
-/// Names of parts that exist for SXM sockets only, without the manufacturer.
-const SXM_ONLY: [&str; 8] =
-    ["H100 80GB HBM3", "H200", "H20", "H20-3e", "H800", "B100", "B200", "B300"];
+pub(crate) use crate::models::is_sxm;
 
 rule! {
     "nvlink-missing", Error, All(judge);
-}
-
-/// Returns true if a GPU of this name is one for an SXM socket.
-pub(crate) fn is_sxm(name: &str) -> bool {
-    let name = name.trim();
-    let part = name.strip_prefix("NVIDIA ").unwrap_or(name);
-    part.split([' ', '-']).any(|word| word.starts_with("SXM")) || SXM_ONLY.contains(&part)
 }
 
 /// Returns true if GPUs of this model are connected by their board and not by bridges. In a virtual machine the host
@@ -74,7 +68,7 @@ pub(super) fn of_errors(evidence: &Evidence<'_>, index: u32) -> (Step, Vec<Suspe
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    [without_any(evidence), fewer_than_siblings(evidence)].concat()
+    [without_any(evidence), fewer_than_siblings(evidence), bonds::judge(&RULE, evidence)].concat()
 }
 
 /// Returns a finding for each model none of whose GPUs lists a link that it should have.
@@ -88,7 +82,8 @@ fn without_any(evidence: &Evidence<'_>) -> Vec<Finding> {
         let switches =
             if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };
         let expected = switches > 0 || (sxm && gpus.len() > 1);
-        (expected && gpus.iter().all(none)).then(|| finding(evidence, model, gpus, sxm, switches))
+        let none = gpus.iter().all(none) || bonds::none(evidence, gpus);
+        (expected && none).then(|| finding(evidence, model, gpus, sxm, switches))
     };
     models.iter().filter_map(lacks).collect()
 }
@@ -126,7 +121,13 @@ fn finding(
             words::count(switches, "NVSwitch") + if switches == 1 { " is" } else { " are" }
         ),
     };
-    let plan = if evidence.virtual_machine() {
+    // The picture of a guest, which hides the tree and has the NVLinks that its host gives it.
+    let mut pairs = evidence.snapshot.pairs.iter();
+    let flat = bonds::none(evidence, gpus)
+        && pairs.all(|pair| pair.common_ancestor.get() == Some(CommonAncestor::HostBridge));
+    let guest =
+        if flat { ", all PHB as in a virtual machine that hides the real tree" } else { "" };
+    let plan = if flat || evidence.virtual_machine() {
         Plan::now([Step::AskHost(Ask::NvLink), Step::NvLinkDisabled])
     } else {
         // Boards of four GPUs connect them without switches, and run no fabric manager.
@@ -140,7 +141,7 @@ fn finding(
         .on_gpus(
             &indices,
             format!(
-                "No NVLink is listed for {}; the model is {model}, and {why}",
+                "No NVLink is listed for {}{guest}; the model is {model}, and {why}",
                 evidence.named(&indices)
             ),
             plan,

@@ -31,7 +31,10 @@ fn fewer_than_made<'a>(
     }
     let switched = |links: &&Links<'_>| {
         let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
-        links.gpu.mig.get() != Some(true) && links.up().any(leads_to_switch)
+        // Other tools list links without their ends, and bridges join no module.
+        let unread = |link: &NvLink| link.remote.known().is_none();
+        let is_open = evidence.read_from.is_some() && links.up().all(unread);
+        links.gpu.mig.get() != Some(true) && (is_open || links.up().any(leads_to_switch))
     };
     gpus.iter().filter(switched).filter(|links| links.active.len() == most).collect()
 }
@@ -43,14 +46,22 @@ fn few_behind_switches(
     model: &str,
     gpus: &[&Links<'_>],
 ) -> Finding {
-    let indices: Vec<_> = gpus.iter().map(|links| links.gpu.index).collect();
+    let snapshot = evidence.snapshot;
     let made = models::switched_links(model).unwrap_or_default();
+    // The matrix of another tool shows the same of GPUs whose links it does not list.
+    let of = words::grouped(snapshot.bonds.iter().map(|bond| (bond.source, bond.links)));
+    let alike = of.iter().filter(|(gpu, links)| {
+        let name = snapshot.gpu(**gpu).and_then(|gpu| gpu.name.known());
+        links.iter().all(|links| *links < made) && name.is_some_and(|name| name == model)
+    });
+    let listed = gpus.iter().map(|links| links.gpu.index);
+    let indices = words::unique(listed.chain(alike.map(|(gpu, _)| *gpu)));
     // All GPUs mostly lack the same ones, which are then named once.
     let lacks: BTreeSet<Vec<u8>> = gpus.iter().map(|links| lacking(links, made)).collect();
     let named = words::distinct(lacks.iter().map(|links| numbers(links)));
     let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
     let message = format!(
-        "{}: {most} of {made} NVLinks to NVSwitches up; NVLinks {named} are not, which {model} has{}",
+        "{}: {most} of {made} NVLinks up; NVLinks {named} are not, which {model} has{}",
         evidence.named(&indices),
         unreached(evidence, gpus),
     );

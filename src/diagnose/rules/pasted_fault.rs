@@ -13,9 +13,10 @@
 //!
 //! A line says that a GPU is lost, needs a reset or could not be started (if another output describes that GPU,
 //! `pasted-unclear`), that no driver answers, that programs were refused peer access or the NVSwitch fabric, that a test
-//! failed, that values were wrong, or that PCIe had fatal errors of a GPU whose place in the PCI tree is not in the
-//! input. Where a live check has a rule for it, that rule names it: `gpu-unreachable`, `gpu-not-listed`,
-//! `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`, `fabric-not-ready`.
+//! failed, that values were wrong, that bus bandwidth falls from a size on (nccl-tests), or that PCIe had fatal errors of a GPU
+//! whose place in the PCI tree is not in the input. Where a live check has a rule for it, that rule names it:
+//! `gpu-unreachable`, `gpu-not-listed`, `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`,
+//! `fabric-not-ready`.
 //!
 //! # Sources
 //!
@@ -142,6 +143,15 @@ fn finding(
             format!("{who} had fatal PCIe errors, or was not recovered from them"),
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
+        ),
+        PastedFaultKind::RateFalls => (
+            format!(
+                "a collective reached {}",
+                words::distinct(faults.iter().map(|fault| &fault.text))
+            ),
+            Plan::now([Step::GiveOutput(
+                "the same run with NCCL_DEBUG=INFO and NCCL_ALGO=Ring".into(),
+            )]),
         ),
         PastedFaultKind::WrongValues => (
             format!("a program found wrong values of {who}"),

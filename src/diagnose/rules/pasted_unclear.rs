@@ -14,8 +14,11 @@
 //! PCIe links, access and rate of every pair, the rate between host and every GPU, and the kernel's log. What is missing
 //! is information.
 //!
+//! If other findings leave several causes possible, the step names the outputs that decide between them.
+//!
 //! It is a warning if two outputs have different values of a fact that does not change while a machine runs (the first
-//! was kept), if a line reports an error that the machine or the way of starting the tool may have caused
+//! was kept), if a pair has more NVLinks than its model, if a line reports an error that the machine or the way of
+//! starting the tool may have caused
 //! (`Unknown Error`, `ERR!`, a warning of `dcgmi diag` or NCCL, an odd message of the driver), or if a line beside the
 //! output of a tool was not understood.
 //!
@@ -23,10 +26,23 @@
 //!
 //! None: the rule is about the input.
 
+use super::bonds;
 use super::prelude::*;
 
 /// Most commands that the step names. The evidence has them all.
 const NAMED: usize = 2;
+
+/// Commands that decide between the causes of findings, by how their codes or the kinds of output begin; the strongest
+/// first. A GPU or a driver that does not start runs no test.
+const DECIDES: [(&[&str], &[&str]); 4] = [
+    (&["pasted-fault", "gpu-unreach", "gpu-not", "driver-", "fabric-"], &["dmesg"]),
+    (&["nvlink-"], &["nvidia-smi nvlink -s", "dmesg"]),
+    (
+        &["direct-", "peer-bandwidth", "staged-", "pasted-rates", "host-"],
+        &["lspci -vv", "dmesg", "nvidia-smi topo -m"],
+    ),
+    (&["nccl-log", "software-"], &["env | grep NCCL_", "nvidia-smi topo -p2p r"]),
+];
 
 rule! {
     "pasted-unclear", Warning, All(judge), for_gaps;
@@ -35,6 +51,41 @@ rule! {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let found = [incomplete(evidence), contradicts(evidence), unclear(evidence)];
     found.into_iter().flatten().collect()
+}
+
+/// Names the commands that decide between the causes of the other findings, instead of all that the input lacks.
+pub(crate) fn decide(evidence: &Evidence<'_>, findings: &mut [Finding]) {
+    let Some(read) = evidence.read_from else {
+        return;
+    };
+    let sections = || read.inputs.iter().flat_map(|input| &input.sections);
+    let is_known = |start: &&str| {
+        let told = |one: &Finding| one.severity > Severity::Info && one.code.starts_with(start);
+        findings.iter().any(told) || sections().any(|section| section.kind == **start)
+    };
+    let Some((_, commands)) = DECIDES.iter().find(|(starts, _)| starts.iter().any(is_known)) else {
+        return;
+    };
+    let is_new = |command: &&str| !sections().any(|section| section.tool == **command);
+    let named = named(commands.iter().copied().filter(is_new));
+    let is_general = |one: &&mut Finding| one.code == RULE.id && one.severity == Severity::Info;
+    if let Some(finding) = findings.iter_mut().find(is_general) {
+        let (message, step) = match named.as_str() {
+            "" => (finding.message.clone(), None),
+            _ => (
+                format!("The input does not show the cause; it lacks the output of {named}"),
+                Some(Step::GiveOutput(named)),
+            ),
+        };
+        let plan = Plan::now(step).then([Step::CheckWithPeerscope]);
+        let better = RULE.finding(Subject::Machine, message, plan).at(Severity::Info);
+        *finding = Finding { evidence: finding.evidence.clone(), ..better };
+    }
+}
+
+/// Names the first commands.
+fn named<'a>(commands: impl Iterator<Item = &'a str>) -> String {
+    commands.take(NAMED).map(|one| format!("'{one}'")).collect::<Vec<_>>().join(" and ")
 }
 
 /// Returns a finding on what the input lacks to show that a machine is healthy.
@@ -50,8 +101,6 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
             commands.push(&part.command);
         }
     }
-    let named = commands.iter().take(NAMED).map(|one| format!("'{one}'"));
-    let named: Vec<String> = named.collect();
     Some(
         RULE.finding(
             Subject::Machine,
@@ -59,7 +108,7 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
                 "The input does not show whether the machine is healthy; it lacks {}",
                 parts.join(", ")
             ),
-            [Step::GiveOutput(named.join(" and ")), Step::CheckWithPeerscope],
+            [Step::GiveOutput(named(commands.iter().copied())), Step::CheckWithPeerscope],
         )
         .fact("lacks", parts.iter().map(ToString::to_string).collect::<Vec<_>>())
         .fact("decided_by", commands.iter().map(ToString::to_string).collect::<Vec<_>>())
@@ -69,18 +118,20 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Returns a finding on values that contradict each other.
 fn contradicts(evidence: &Evidence<'_>) -> Option<Finding> {
-    let contradictions = evidence.read_from.map_or(&[][..], |read| &read.contradictions);
+    let mut contradictions = evidence.read_from?.contradictions.clone();
+    let step = if contradictions.is_empty() { Step::LinkStates } else { Step::GiveOneMachine };
+    contradictions.extend(bonds::impossible(evidence.snapshot));
     (!contradictions.is_empty()).then(|| {
         RULE.finding(
             Subject::Machine,
             format!(
-                "{} between parts of the input; {}",
+                "{} in the input; {}",
                 words::count(contradictions.len(), "contradiction"),
-                words::spelt(contradictions)
+                words::spelt(&contradictions)
             ),
-            [Step::GiveOneMachine],
+            [step],
         )
-        .fact("contradictions", contradictions.to_vec())
+        .fact("contradictions", contradictions)
     })
 }
 
@@ -92,11 +143,15 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
         RULE.finding(
             Subject::Machine,
             format!(
-                "{} of the input tells of an error or was not understood; {}",
+                "{} of the input {}; {}",
                 words::count(problems.len(), "part"),
+                match problems.len() {
+                    1 => "tells of an error or was not understood",
+                    _ => "tell of an error or were not understood",
+                },
                 words::spelt(problems)
             ),
-            [Step::ReadLines, Step::CheckWithPeerscope],
+            [Step::ReadLines],
         )
         .fact("problems", problems.clone())
     })
@@ -107,7 +162,7 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
     use crate::testing::prelude::*;
-    use model::pasted::{Missing, Pasted};
+    use model::pasted::{Missing, Pasted, PastedInput, PastedSection};
     use model::topology::Topology;
 
     fn judged(machine: &Snapshot, read_from: Option<&Pasted>) -> Vec<Finding> {
@@ -139,6 +194,35 @@ mod tests {
     }
 
     #[test]
+    fn other_findings_decide_what_is_asked_for() {
+        let section = |tool: &str| PastedSection { tool: tool.to_owned(), ..Default::default() };
+        let missing = [Missing { what: "a rate".to_owned(), command: "nvbandwidth".to_owned() }];
+        let input = PastedInput { sections: vec![section("dmesg")], ..Default::default() };
+        let pasted = Pasted { missing: missing.into(), inputs: vec![input], ..Pasted::default() };
+        let (machine, topology, settings) = (empty(), Topology::default(), Settings::default());
+        let evidence = Evidence {
+            read_from: Some(&pasted),
+            ..crate::testing::without_request(&machine, &topology, None, &settings)
+        };
+        let asked = |code: &'static str| {
+            let other = Finding { code: model::finding::RuleId::new(code), ..unclear_of() };
+            let mut found = vec![other];
+            found.extend(incomplete(&evidence));
+            decide(&evidence, &mut found);
+            found[1].next_step.clone()
+        };
+        assert!(asked("nvlink-missing").starts_with("Add the output of 'nvidia-smi nvlink -s'; "));
+        assert!(asked("pasted-rates").contains("'lspci -vv' and 'nvidia-smi topo -m'"));
+        // What a lost GPU needs is there; no test is asked for.
+        assert_eq!(asked("gpu-unreachable"), "Run 'peerscope check' on the machine");
+        assert!(asked("gpu-busy").contains("'nvbandwidth'"));
+    }
+
+    fn unclear_of() -> Finding {
+        RULE.finding(Subject::Machine, "odd", [Step::ReadLines])
+    }
+
+    #[test]
     fn contradictions_are_a_gap_and_no_fault() {
         let contradictions = (0..5).map(|n| format!("line {n}")).collect();
         let pasted = Pasted { contradictions, ..Pasted::default() };
@@ -156,6 +240,6 @@ mod tests {
         let found = judged(&machine, Some(&Pasted::default()));
         let one = only(&found, "pasted-unclear", Severity::Warning);
         assert!(one.message.ends_with("odd (line 3 of in); 2 more"), "{}", one.message);
-        assert_advice(&RULE, &found, &["read-lines", "peerscope-check"], &[]);
+        assert_advice(&RULE, &found, &["read-lines"], &[]);
     }
 }

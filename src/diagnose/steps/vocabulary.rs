@@ -5,8 +5,7 @@ use super::arguments::*;
 model::steps! {
     // To check again.
     CheckWithPeerscope => "peerscope-check" Repeat
-        "run 'peerscope check' there: it checks the bytes that arrive, reads links and counters while copies run, and measures \
-         latency, overlap and several flows at once";
+        "run 'peerscope check' on the machine";
     GiveOutput(commands: String) => "more-output" Investigate "add the output of {commands}";
     ReadLines => "read-lines" Investigate
         "read these lines, and take out what is no output of a tool";

@@ -7,7 +7,7 @@ use model::snapshot::{Gpu, NvLink, NvLinkBond, NvLinkRemote};
 use model::units::PciAddress;
 
 /// Most NVLinks of a GPU: 18 on H100, H200, B200 and GB200. More links to all others together than that cannot be direct ones.
-const MOST_LINKS: u32 = 18;
+const MOST_LINKS: usize = 18;
 
 /// NVLink version of models, by a word of their name. Source: the white papers of each (P100, V100, A100, GA102, H100,
 /// Blackwell).
@@ -82,24 +82,12 @@ pub(super) fn settle(
     gpus: &mut [Gpu],
     mut links: BTreeMap<u32, BTreeMap<u8, NvLink>>,
     bonds: &Bonds,
-    remarks: &mut Vec<String>,
 ) -> Vec<NvLinkBond> {
-    let counts = |gpu: u32| {
-        let own = bonds.iter().filter(move |((source, _), _)| *source == gpu);
-        own.map(|(_, links)| *links)
-    };
-    let known = |gpu: u32, links: &BTreeMap<u32, BTreeMap<u8, NvLink>>| {
-        links.get(&gpu).map_or(MOST_LINKS, |links| u32::try_from(links.len()).unwrap_or(MOST_LINKS))
-    };
     let switched = gpus.iter().any(|gpu| {
-        let all: u32 = counts(gpu.index).map(u32::from).sum();
-        all > known(gpu.index, &links)
+        let own = bonds.iter().filter(|((source, _), _)| *source == gpu.index);
+        let own = own.map(|(_, links)| usize::from(*links)).filter(|links| *links <= MOST_LINKS);
+        own.sum::<usize>() > links.get(&gpu.index).map_or(MOST_LINKS, BTreeMap::len)
     });
-    if switched {
-        remarks.push(
-            "NVLinks lead to NVSwitches: a GPU has more links to all others together than it can have".to_owned(),
-        );
-    }
     for gpu in gpus.iter_mut() {
         let mut own = links.remove(&gpu.index).unwrap_or_default();
         if own.is_empty() {
@@ -120,13 +108,14 @@ pub(super) fn settle(
     }
     let bond = |((source, destination), links): (&(u32, u32), &u8)| {
         let gpu = gpus.iter().find(|gpu| gpu.index == *source)?;
+        let can_be = usize::from(*links) <= MOST_LINKS;
         let speed =
             gpu.nvlinks.known().into_iter().flatten().find_map(|link| link.speed_mbps.get());
         Some(NvLinkBond {
             source: *source,
             destination: *destination,
             links: *links,
-            version: version(gpu.name.known().map(String::as_str), speed),
+            version: version(gpu.name.known().map(String::as_str), speed).filter(|_| can_be),
             speed_mbps: speed,
             over_switches: switched,
         })

@@ -1,7 +1,5 @@
 //! What the input would need to show that the machine is healthy, and the commands that print it.
 
-use std::collections::HashSet;
-
 use model::host::{HostDirection, HostWay};
 use model::measurement::{Measurements, Verified};
 use model::pasted::Missing;
@@ -40,17 +38,11 @@ pub(super) fn missing(
     };
     let links = unknown(&link_is_known);
     if !links.is_empty() {
-        lacks(
-            format!("the PCIe {} of {}", plural("link", links.len()), some(&links, gpus.len())),
-            "nvidia-smi -q",
-        );
+        lacks(format!("the PCIe links of {}", some(&links, gpus.len())), "nvidia-smi -q");
     }
     let is_joined = |pair: &Pair| {
         let said = snapshot.pair(*pair).is_some_and(|said| said.common_ancestor.known().is_some());
-        said || snapshot
-            .bonds
-            .iter()
-            .any(|bond| (bond.source, bond.destination) == (pair.source, pair.destination))
+        said || snapshot.bonds.iter().any(|bond| bond.source == pair.source)
             || snapshot.gpu(pair.source).is_some_and(|gpu| gpu.nvlinks.known().is_some())
             || !snapshot.pci.is_empty()
     };
@@ -94,10 +86,10 @@ fn rates(measured: &Measurements, pairs: &[Pair], lacks: &mut impl FnMut(String,
         direct.contains_key(pair) || (refused && staged.contains_key(pair))
     };
     let rates = pairs.iter().filter(has_rate).count();
-    if rates == 0 && measured.peer.iter().any(|cell| cell.achieved_gbps.is_some()) {
-        lacks("a rate of any pair that can be compared".into(), COMMAND);
-    } else if rates == 0 {
-        lacks("the rate of any pair".into(), COMMAND);
+    if rates == 0 {
+        let any = measured.peer.iter().any(|cell| cell.achieved_gbps.is_some());
+        let which = if any { " that can be compared" } else { "" };
+        lacks(format!("the rate of any pair{which}"), COMMAND);
     } else if rates < pairs.len() {
         lacks(format!("the rates of {} of {} pairs", pairs.len() - rates, pairs.len()), COMMAND);
     } else if !measured.peer.iter().any(|cell| cell.verified == Verified::Ok) {
@@ -107,27 +99,19 @@ fn rates(measured: &Measurements, pairs: &[Pair], lacks: &mut impl FnMut(String,
 
 /// Names rates between host and GPUs that are missing.
 fn host_rates(measured: &Measurements, gpus: &[u32], lacks: &mut impl FnMut(String, &str)) {
-    let of = |direction| {
+    let has = |gpu, direction| {
         let copies = measured.host_alone(HostWay::PINNED.with_direction(direction));
-        copies
-            .iter()
-            .filter(|copy| copy.rate().is_some())
-            .map(|copy| copy.gpu)
-            .collect::<HashSet<u32>>()
+        copies.iter().any(|copy| copy.gpu == gpu && copy.rate().is_some())
     };
-    let (there, back) = (of(HostDirection::ToDevice), of(HostDirection::ToHost));
-    let without: Vec<u32> =
-        gpus.iter().copied().filter(|gpu| !(there.contains(gpu) && back.contains(gpu))).collect();
+    let both = [HostDirection::ToDevice, HostDirection::ToHost];
+    let is_without = |gpu: &u32| !both.into_iter().all(|direction| has(*gpu, direction));
+    let without: Vec<u32> = gpus.iter().copied().filter(is_without).collect();
     if !without.is_empty() {
         lacks(
             format!("the rates between host and {}", some(&without, gpus.len())),
             "nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce",
         );
     }
-}
-
-fn plural(word: &str, number: usize) -> String {
-    if number == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
 /// Names some GPUs of all.

@@ -183,7 +183,7 @@ impl Joined {
         }
         let switches = self.tree.switches();
         links::ends(&mut links, &own, switches.iter().map(|one| one.address));
-        let bonds = links::settle(&mut gpus, links, &self.bonds, &mut self.remarks);
+        let bonds = links::settle(&mut gpus, links, &self.bonds);
         let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
             let known = self.pairs.remove(&(pair.source, pair.destination));

@@ -30,6 +30,9 @@ fn rank(line: &str) -> Option<(PciAddress, &str)> {
     Some((address, name.trim()))
 }
 
+/// Part of the highest rate below which larger sizes are named; chosen: healthy machines rise up to the largest size.
+const FALL: f64 = 0.6;
+
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut used = 0;
     let mut gpus = 0_u32;
@@ -86,10 +89,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             && larger.iter().all(is_low)
             && let Some((low, line)) = larger.first()
         {
-            notes.add(*line, Note::Problem(format!(
-                "the bus bandwidth of nccl-tests falls from {rate} GB/s with {bytes} to {} with {} and stays low",
-                low.bus, Bytes(low.bytes)
-            )));
+            let from = Bytes(low.bytes);
+            let text = format!(
+                "a bus bandwidth of {rate} GB/s with {bytes}, and {} GB/s from {from} on",
+                low.bus
+            );
+            notes.add(*line, Note::Fault(PastedFaultKind::RateFalls, None, text));
         }
     }
     if let Some(line) = wrong {
@@ -105,9 +110,6 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     notes.in_vain = used;
     (used > 0).then_some(used)
 }
-
-/// Share of the highest bus bandwidth below which larger messages have gone another way. Chosen.
-const FALL: f64 = 0.5;
 
 /// A row of the table: out of place and in place.
 struct Row {

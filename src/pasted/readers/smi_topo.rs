@@ -84,11 +84,16 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
     let whole = columns.count() == gpus.clone().count();
     let mut last = 0;
     let mut count = 0;
+    let mut near = Vec::new();
     for (name, cells, more) in gpus {
         let Some(source) = gpu(name) else { continue };
         count += 1;
+        let mut adapters = String::new();
         for ((word, line), column) in cells.iter().zip(&matrix.columns) {
             last = *line;
+            if gpu(column).is_none() && matches!(*word, "PIX" | "PXB") {
+                adapters = format!("{adapters} {column}");
+            }
             let Some(destination) = gpu(column).filter(|other| *other != source) else {
                 continue;
             };
@@ -101,6 +106,10 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
                 });
             }
         }
+        if adapters.is_empty() {
+            adapters.push_str(" none");
+        }
+        near.push(format!("{name}{adapters}"));
         // Behind the cells: processors, NUMA node of the processors, and that of the GPU's own memory.
         let node = more.get(1).and_then(|word| word.parse::<u32>().ok());
         notes.gpu(last, &source, |gpu| {
@@ -108,6 +117,10 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
                 gpu.numa_node = Reading::Known(node);
             }
         });
+    }
+    if matrix.columns.iter().any(|name| gpu(name).is_none()) {
+        let near = near.join(", ");
+        notes.add(last, Note::Remark(format!("adapters near each GPU (PIX, PXB): {near}")));
     }
     if whole {
         notes.add(last, Note::Listed(count));

@@ -196,3 +196,20 @@ fn a_file_that_nobody_reads_is_named_first() {
     let first = &machine.snapshot.problems[0];
     assert_eq!(first, "a.txt has no output of a tool that is read; it begins \"dear all\"");
 }
+
+#[test]
+fn a_bus_bandwidth_that_falls_is_told_with_its_sizes() {
+    let row = |bytes: u64, rate: f64| {
+        format!(" {bytes} {} float sum -1 90.0 1.0 {rate:.2} 0 90.0 1.0 {rate:.2} 0\n", bytes / 4)
+    };
+    let head = "# nThread 1 nGpus 2 minBytes 1048576 maxBytes 8388608\n";
+    let of_rates = |rates: [f64; 4]| {
+        let rows = rates.iter().zip(20..).map(|(rate, power)| row(1 << power, *rate));
+        of(&format!("{head}{}", rows.collect::<String>())).pasted.faults
+    };
+    let fell = of_rates([8.0, 20.0, 5.0, 6.0]);
+    assert_eq!(fell[0].kind, PastedFaultKind::RateFalls);
+    assert_eq!(fell[0].text, "a bus bandwidth of 20 GB/s with 2 MiB, and 5 GB/s from 4 MiB on");
+    assert_eq!(of_rates([8.0, 20.0, 5.0, 19.0]), [], "one slow size");
+    assert_eq!(of_rates([8.0, 20.0, 19.0, 21.0]), []);
+}

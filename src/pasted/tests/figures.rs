@@ -136,9 +136,9 @@ fn rows_of_nccl_tests_show_a_fall_whatever_is_in_front() {
     let rows = row(1 << 20, 100.0) + &row(1 << 21, 150.0);
     let (even, fall) =
         (rows.clone() + &row(1 << 22, 250.0), rows + &row(1 << 22, 2e3) + &row(1 << 23, 4e3));
-    let problems = |text: &str| of(text).snapshot.problems.join("\n");
-    assert_eq!(problems(&even), "");
-    assert!(problems(&fall).contains("falls from 24.47 GB/s with 2 MiB"), "{}", problems(&fall));
+    assert_eq!(of(&even).pasted.faults, []);
+    let fell = &of(&fall).pasted.faults[0].text;
+    assert!(fell.starts_with("a bus bandwidth of 24.47 GB/s with 2 MiB"), "{fell}");
     let remarks = of(&even).pasted.remarks.join("\n");
     assert!(remarks.contains("over about 8 GPUs (inferred"), "{remarks}");
 }

@@ -213,3 +213,19 @@ fn of_two_runs_the_later_one_counts() {
     let problems = machine.snapshot.problems.join("\n");
     assert!(problems.contains("had NV4 in an earlier output, and later none"), "{problems}");
 }
+
+#[test]
+fn adapters_near_gpus_and_counts_that_cannot_be_are_told() {
+    let matrix = |cell: &str| {
+        format!("GPU0 GPU1 NIC0\nGPU0 X {cell} PIX\nGPU1 {cell} X SYS\nNIC0 PIX SYS X\n")
+    };
+    let machine = of(&format!("{}\n{}", matrix("SYS"), matrix("NV4")));
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(
+        remarks.contains("adapters near each GPU (PIX, PXB): GPU0 NIC0, GPU1 none"),
+        "{remarks}"
+    );
+    let beyond = of(&format!("GPU 0: NVIDIA A100-SXM4-40GB\n{}", matrix("NV24")));
+    let bond = &beyond.snapshot.bonds[0];
+    assert_eq!((bond.links, &bond.version, bond.over_switches), (24, &None, false));
+}
