@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::check::CheckArgs;
@@ -222,9 +222,14 @@ pub struct ExpectArgs {
     pub anyway: bool,
 }
 
-/// Returns the kinds of output that `diagnose` reads, with the commands that print them.
-fn kinds() -> impl Iterator<Item = PossibleValue> {
-    pasted::kinds().map(|(kind, tool)| PossibleValue::new(kind).help(tool))
+/// Returns what `diagnose --help` says of its input.
+fn what_is_read() -> String {
+    let tools: Vec<&str> = pasted::tools().collect();
+    format!(
+        "Output of other tools on one machine, or a report of peerscope (JSON or HTML): files, folders, archives (.gz, \
+         .tar, .zip); '-' is standard input. Read is the output of {}",
+        tools.join(", ")
+    )
 }
 
 /// Options of `diagnose`.
@@ -233,12 +238,8 @@ pub struct DiagnoseArgs {
     /// Output of other tools on one machine, such as 'nvidia-smi -q', 'nvidia-smi topo -m', 'lspci -vv', dmesg,
     /// nvbandwidth or p2pBandwidthLatencyTest; or a report of peerscope (JSON or HTML): files, folders, archives (.gz,
     /// .tar, .zip); '-' is standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", long_help = what_is_read())]
     pub inputs: Vec<PathBuf>,
-
-    /// Read the input as the output of one tool [default: as what it looks like].
-    #[arg(long = "as", value_name = "KIND", value_parser = PossibleValuesParser::new(kinds()))]
-    pub kind: Option<String>,
 
     /// Options for the report.
     #[command(flatten)]

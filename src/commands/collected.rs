@@ -57,7 +57,7 @@ pub(super) fn add(gathered: &mut Gathered, named: &[PathBuf], judging: &Judging)
         }
         // Files without any output are left out, as other files are.
         let name = machine.name.to_string_lossy();
-        match pasted::read(&inputs, None) {
+        match pasted::read(&inputs) {
             Ok(read) => gathered.add(&name, of_machine(read, judging), &machine.files),
             Err(Unread::Broken(why)) => broken.push((name.into_owned(), why)),
             Err(Unread::Nothing(_)) => {}
@@ -89,7 +89,7 @@ fn candidate(path: PathBuf, named: &[PathBuf]) -> Option<File> {
     }
     let is_packed = pasted::is_packed(&bytes);
     let is_output = || {
-        let read = pasted::inputs(&name, bytes).and_then(|inputs| pasted::read(&inputs, None));
+        let read = pasted::inputs(&name, bytes).and_then(|inputs| pasted::read(&inputs));
         !matches!(read, Err(Unread::Nothing(_)))
     };
     (is_packed || is_output()).then(|| File { is_named: named.contains(&path), path, is_packed })

@@ -28,8 +28,8 @@ pub(super) fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
     let files = Files::of_report(&args.out)?;
     let judging = Judging::with(cli, &args.out)?;
     let read = match args.inputs.as_slice() {
-        [only] if args.kind.is_none() && !only.is_dir() => one(only, &judging)?,
-        _ => of_output(&texts(&args.inputs)?, args.kind.as_deref(), &judging)?,
+        [only] if !only.is_dir() => one(only, &judging)?,
+        _ => of_output(&texts(&args.inputs)?, &judging)?,
     };
     let report = match read {
         Ok(report) => report,
@@ -57,7 +57,7 @@ fn one(path: &Path, judging: &Judging) -> Result<Judged, Failure> {
         Err(why) => why,
     };
     let inputs = pasted::inputs(&name, bytes).map_err(|why| format!("{name} {why}"))?;
-    let judged = of_output(&inputs, None, judging)?;
+    let judged = of_output(&inputs, judging)?;
     // It may be a report that is broken.
     Ok(judged.map_err(|nothing| match why.contains("at line 1 column 1") {
         true => nothing,
@@ -70,12 +70,12 @@ fn one(path: &Path, judging: &Judging) -> Result<Judged, Failure> {
 /// # Errors
 ///
 /// A sentence if they are broken or empty.
-fn of_output(inputs: &[Input], kind: Option<&str>, judging: &Judging) -> Result<Judged, Failure> {
+fn of_output(inputs: &[Input], judging: &Judging) -> Result<Judged, Failure> {
     let name = match inputs {
         [only] => &only.name,
         _ => "the input",
     };
-    match pasted::read(inputs, kind) {
+    match pasted::read(inputs) {
         Ok(machine) => Ok(Ok(of_machine(machine, judging))),
         Err(Unread::Broken(why)) => Err(format!("{name} {why}").into()),
         Err(Unread::Nothing(why)) => {

@@ -48,7 +48,7 @@ pub struct PastedInput {
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PastedSection {
-    /// Kind of the output, as `--as` names it.
+    /// Kind of the output.
     pub kind: String,
     /// The command that prints it.
     pub tool: String,

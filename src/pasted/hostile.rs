@@ -8,7 +8,7 @@ use model::reading::Reading;
 
 fn read_text(text: &str) -> Result<Machine, String> {
     let input = Input { name: "in".to_owned(), text: text.to_owned(), ..Input::default() };
-    read(&[input], None).map_err(|why| why.to_string())
+    read(&[input]).map_err(|why| why.to_string())
 }
 
 /// Returns everything but the places of lines.
@@ -386,7 +386,7 @@ fn what_is_more_than_a_machine_says_is_refused_with_the_line() {
 fn what_was_cut_off_is_a_problem() {
     let input =
         Input { name: "log.gz".to_owned(), text: super::samples::QUERY.to_owned(), is_cut: true };
-    let machine = read(&[input], None).unwrap();
+    let machine = read(&[input]).unwrap();
     assert_eq!(machine.snapshot.problems, ["log.gz was cut off, or cannot be unpacked"]);
 }
 

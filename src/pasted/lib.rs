@@ -16,7 +16,7 @@ mod told;
 mod trouble;
 
 pub use file::{Input, Unread, inputs, is_packed};
-pub use readers::kinds;
+pub use readers::tools;
 
 use model::measurement::Measurements;
 use model::pasted::Pasted;
@@ -37,13 +37,12 @@ const MOST_LINES: usize = 2_000_000;
 /// Most memory of what all inputs say, bytes. All outputs of a machine of 8 GPUs say some 20,000 things, in 20 MB.
 const MOST_STATEMENTS: usize = 256 << 20;
 
-/// Reads the output of tools in these inputs, which are of one machine. `kind` forces one kind of output.
+/// Reads the output of tools in these inputs, which are of one machine.
 ///
 /// # Errors
 ///
-/// No output of a tool that is known was found, `kind` is no kind, or there is more than can be of one machine.
-pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, Unread> {
-    let readers = readers::of_kind(kind).map_err(Unread::Broken)?;
+/// No output of a tool that is known was found, or there is more than can be of one machine.
+pub fn read(inputs: &[Input]) -> Result<Machine, Unread> {
     let lines = |input: &Input| input.text.bytes().filter(|byte| *byte == b'\n').count();
     if inputs.iter().map(lines).sum::<usize>() > MOST_LINES {
         return Err(Unread::Broken(format!(
@@ -52,7 +51,7 @@ pub fn read(inputs: &[Input], kind: Option<&str>) -> Result<Machine, Unread> {
     }
     let (mut read, mut left) = (Vec::new(), MOST_STATEMENTS);
     for input in inputs {
-        let scanned = scan::scan(input, &readers, &mut left);
+        let scanned = scan::scan(input, &mut left);
         if let Some(line) = scanned.full {
             return Err(Unread::Broken(format!(
                 "says more than a machine has, up to line {line} of {}: give the output of one machine",

@@ -6,7 +6,7 @@ use super::told::{Key, Notes};
 /// A kind of output.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// Its name, for `--as`.
+    /// Its name in reports.
     pub kind: &'static str,
     /// The command that prints it.
     pub tool: &'static str,
@@ -22,8 +22,6 @@ pub(crate) struct Ahead<'a> {
     pub lines: &'a [Line<'a>],
     /// The command that a shell printed shortly before.
     pub command: Option<&'a str>,
-    /// True if this kind was asked for, so that less is enough to recognise it.
-    pub forced: bool,
 }
 
 impl Ahead<'_> {

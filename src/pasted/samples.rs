@@ -189,25 +189,6 @@ memcpy CE GPU(row) <-> GPU(column) Total bandwidth (GB/s)
  1     33.00       N/A
 ";
 
-pub(crate) const NVBANDWIDTH_JSON: &str = r#"{
-   "nvbandwidth" : {
-      "CUDA Runtime Version" : 12080,
-      "Driver Version" : "580.65.06",
-      "GPU Device list" : [ "0: NVIDIA A40 (00000000:3b:00): (node)", "1: NVIDIA A40 (00000000:5e:00): (node)" ],
-      "git_version" : "v0.8",
-      "testcases" : [
-         {
-            "bandwidth_description" : "memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)",
-            "bandwidth_matrix" : [ [ "N/A", "21.01" ], [ "21.1", "N/A" ] ],
-            "name" : "device_to_device_memcpy_write_ce",
-            "status" : "Passed"
-         }
-      ],
-      "version" : "v0.8"
-   }
-}
-"#;
-
 pub(crate) const LSPCI: &str = "\
 3a:01.0 PCI bridge [0604]: Intel Corporation Device [8086:352a] (rev 04) (prog-if 00 [Normal decode])
 \tNUMA node: 0
@@ -403,7 +384,6 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-table", TABLE),
     ("smi-csv", CSV),
     ("nvbandwidth", NVBANDWIDTH),
-    ("nvbandwidth-json", NVBANDWIDTH_JSON),
     ("lspci", LSPCI),
     ("lspci-tree", TREE),
     ("kernel-log", KERNEL),

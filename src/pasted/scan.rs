@@ -3,6 +3,7 @@
 use super::file::Input;
 use super::lines::{command, lines};
 use super::reader::{Ahead, Reader};
+use super::readers::READERS;
 use super::told::{Note, Notes, Told};
 use super::trouble;
 use model::pasted::PastedSection;
@@ -44,9 +45,8 @@ const IN_VAIN_PER_LINE: usize = 4;
 
 /// Finds all sections. A line belongs to the first reader that makes something of it. `left` is the memory that statements
 /// may still take.
-pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize) -> Scanned {
+pub(crate) fn scan(input: &Input, left: &mut usize) -> Scanned {
     let lines = lines(&input.text);
-    let forced = readers.len() == 1;
     let mut scanned = Scanned {
         name: input.name.clone(),
         lines: u32::try_from(lines.len()).unwrap_or(u32::MAX),
@@ -58,7 +58,7 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
     // First and last lines of sections before they are joined.
     let mut places: Vec<(u32, u32)> = Vec::new();
     let most_in_vain = MOST_IN_VAIN + IN_VAIN_PER_LINE * lines.len();
-    let mut in_vain = vec![0; readers.len()];
+    let mut in_vain = vec![0; READERS.len()];
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let text: &str = &line.text;
@@ -72,9 +72,8 @@ pub(crate) fn scan(input: &Input, readers: &[&'static Reader], left: &mut usize)
             command: last_command
                 .filter(|(place, _)| at - place <= NEAR)
                 .map(|(_, command)| command),
-            forced,
         };
-        let found = readers.iter().zip(&mut in_vain).find_map(|(reader, in_vain)| {
+        let found = READERS.iter().zip(&mut in_vain).find_map(|(reader, in_vain)| {
             if *in_vain > most_in_vain || !(reader.begins)(start) {
                 return None;
             }

@@ -490,7 +490,6 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
         (2, &["diagnose", &zip], "a.zip cannot be unpacked"),
         (2, &["diagnose", &report, &letter], "is a report of peerscope"),
         (2, &["diagnose", &report], "is not a complete report"),
-        (2, &["diagnose", "--as", "topo", &letter], "invalid value 'topo' for '--as <KIND>'"),
     ] {
         let ran = run(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{args:?}");

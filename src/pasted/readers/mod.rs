@@ -7,7 +7,6 @@ mod lspci_tree;
 mod nccl_log;
 mod nccl_tests;
 mod nvbandwidth;
-mod nvbandwidth_json;
 mod p2p_bandwidth;
 mod simple_p2p;
 mod smi_csv;
@@ -22,7 +21,7 @@ mod smi_topo;
 use super::reader::Reader;
 
 /// All kinds, the more specific ones first.
-static READERS: &[Reader] = &[
+pub(crate) static READERS: &[Reader] = &[
     smi_topo::READER,
     smi_p2p::READ,
     smi_p2p::WRITE,
@@ -39,7 +38,6 @@ static READERS: &[Reader] = &[
     smi_table::READER,
     smi_csv::READER,
     nvbandwidth::READER,
-    nvbandwidth_json::READER,
     p2p_bandwidth::READER,
     lspci::READER,
     lspci_tree::READER,
@@ -50,22 +48,7 @@ static READERS: &[Reader] = &[
     bandwidth_test::READER,
 ];
 
-/// Returns each kind and the command that prints it.
-pub fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
-    READERS.iter().map(|reader| (reader.kind, reader.tool))
-}
-
-/// Returns the readers of this kind, or all.
-pub(crate) fn of_kind(kind: Option<&str>) -> Result<Vec<&'static Reader>, String> {
-    let readers = READERS.iter().filter(|reader| kind.is_none_or(|kind| reader.kind == kind));
-    let readers: Vec<_> = readers.collect();
-    if readers.is_empty() {
-        let all: Vec<&str> = READERS.iter().map(|reader| reader.kind).collect();
-        return Err(format!(
-            "'{}' is no kind of output; the kinds are {}",
-            kind.unwrap_or_default(),
-            all.join(", ")
-        ));
-    }
-    Ok(readers)
+/// Returns the commands whose output is read.
+pub fn tools() -> impl Iterator<Item = &'static str> {
+    READERS.iter().map(|reader| reader.tool)
 }

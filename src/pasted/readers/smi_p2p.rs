@@ -55,7 +55,7 @@ fn read(
     which: char,
     set: fn(&mut GpuPair, Reading<P2pStatus>),
 ) -> Option<usize> {
-    if !ahead.forced && named(ahead) != Some(which) {
+    if named(ahead) != Some(which) {
         return None;
     }
     cells(ahead, notes, |notes, line, source, destination, word| {
