@@ -64,10 +64,7 @@ fn finding(
         worst.achieved,
         worst.normal,
     );
-    let found = RULE
-        .on_group(group, message, plan(evidence, group))
-        .fact("direct", worst.achieved)
-        .fact("staged", worst.normal);
+    let found = RULE.on_group(group, message, plan(evidence, group));
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     let windows =
         windows::small(evidence, &group.pairs).filter(|_| evidence.any_over_pcie(&group.pairs));
