@@ -10,7 +10,6 @@ pub const PHRASES: &[&str] = &[
     "copies reach {lowest_achieved..highest_achieved}",
     "staged copies reach {staged_lowest..staged_highest}",
     "{rate_above} left above it, {rate_of_the_gpu} on the GPU's own link",
-    "reported below {floor}",
     "beside it ran {beside}",
     "what limits it: {limit}",
     "the kernel's log was not read: {xids_unknown}",

@@ -79,7 +79,7 @@ fn of_parts(problem: &Problem<'_>, worst: &BTreeMap<Resource, f64>) -> Vec<Hypot
     let mut candidates = Vec::new();
     for part in parts.into_iter().map(|(part, _)| part).filter(eligible).take(MOST_PARTS) {
         let ways = problem.ways(part);
-        let bits = problem.costs.part(part, &problem.state);
+        let bits = problem.costs.part(part);
         let itself: Rc<[Part]> = Rc::new([part]);
         let mut add = |way: Option<Way>, on: Rc<[Vec<usize>]>, extra: f64| {
             for (effect, modes, under_load, more) in changes_of(part) {

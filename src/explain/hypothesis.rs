@@ -12,11 +12,6 @@ use super::item::{Item, Mode, Modes};
 use super::resource::{Number, Part, Way};
 use super::state::State;
 
-/// Bits that a fact takes off the cost of a change that it supports.
-const SUPPORT: f64 = 6.0;
-/// Least cost of a supported change, bits: a fact alone is no change of a figure.
-const LEAST: f64 = 2.0;
-
 /// What a change does to the flows that pass a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Effect {
@@ -89,7 +84,7 @@ pub(crate) fn meet(one: &[Number], other: &[Number]) -> bool {
     small.iter().any(|number| large.binary_search(number).is_ok())
 }
 
-/// What changes of this machine cost before any fact supports them.
+/// What changes of this machine cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Costs {
     gpus: f64,
@@ -118,8 +113,8 @@ impl Costs {
     }
 
     /// Returns the bits of a change of a part. Which kinds are cheap was found with machines whose faults are known.
-    pub(crate) fn part(&self, part: Part, state: &State<'_>) -> f64 {
-        let bits = match part {
+    pub(crate) fn part(&self, part: Part) -> f64 {
+        match part {
             _ if part.is_of_processor() => 6.0,
             Part::Link(_) => 4.0 + self.links,
             Part::NvPort(_) => 5.0 + self.gpus,
@@ -131,8 +126,7 @@ impl Costs {
             Part::StagedPair(..) => 9.0 + self.pairs,
             Part::Machine => 11.0,
             _ => 9.0,
-        };
-        if state.supports(part) { (bits - SUPPORT).max(LEAST) } else { bits }
+        }
     }
 
     /// Returns the bits of a hop that no file shows above this number of GPUs. Guests hide hops, machines rarely do.

@@ -80,11 +80,6 @@ impl Part {
         )
     }
 
-    /// Returns true for a part that many flows pass.
-    pub(crate) const fn is_wide(self) -> bool {
-        self.is_of_processor() || matches!(self, Self::Class(_) | Self::Machine)
-    }
-
     /// Returns true for a part that all GPUs of a processor share by design.
     pub(crate) const fn is_of_processor(self) -> bool {
         matches!(

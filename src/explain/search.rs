@@ -20,18 +20,6 @@ const UNEXPLAINED: f64 = 0.3;
 /// in 400 has a cause.
 const LEAST_GAIN: f64 = 6.0;
 
-/// Candidates that are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Among {
-    All,
-    /// Those of parts that few flows pass.
-    Narrow,
-}
-
-fn is_wide_change(change: &Hypothesis) -> bool {
-    change.parts.iter().any(|part| part.is_wide())
-}
-
 /// What a change gains: bits of misfit that it takes off, less its cost.
 pub(crate) type Gained = (f64, Hypothesis);
 
@@ -68,18 +56,13 @@ impl<'m, 'a> Search<'m, 'a> {
         search
     }
 
-    /// Finds the cheapest set of changes.
+    /// Finds the cheapest set of changes: adds the one that gains most, as long as one gains enough, and drops what is not worth
+    /// its bits any more.
     pub(crate) fn solve(&mut self) -> Set {
-        let none = self.with(Vec::new());
-        let set = self.grown(none, Among::All);
-        self.split(set)
-    }
-
-    /// Adds the change that gains most, as long as one gains enough, and drops what is not worth its bits any more.
-    fn grown(&mut self, mut set: Set, among: Among) -> Set {
+        let mut set = self.with(Vec::new());
         while set.changes.len() < MOST_CHANGES {
             let unexplained = self.unexplained(&set);
-            let Some((_, change)) = self.best(&set, &unexplained, among) else {
+            let Some((_, change)) = self.best(&set, &unexplained) else {
                 break;
             };
             set.changes.push(change);
@@ -87,18 +70,6 @@ impl<'m, 'a> Search<'m, 'a> {
             set = self.without_worthless(set);
         }
         set
-    }
-
-    /// Tries changes of narrow parts in the place of one of a part that many flows pass, if that leaves figures open: of
-    /// two slow GPUs, each explains less than their class does.
-    fn split(&mut self, set: Set) -> Set {
-        let wide = set.changes.iter().position(is_wide_change);
-        let Some(at) = wide.filter(|_| !self.unexplained(&set).is_empty()) else {
-            return set;
-        };
-        let (rest, _) = self.without(&set, at);
-        let other = self.grown(rest, Among::Narrow);
-        if other.bits() < set.bits() { other } else { set }
     }
 
     /// Drops the changes that others have made worth less than their bits.
@@ -153,7 +124,7 @@ impl<'m, 'a> Search<'m, 'a> {
     pub(crate) fn all_above(&mut self, set: &Set, least: f64) -> Vec<Gained> {
         let unexplained = self.unexplained(set);
         let mut found = Vec::new();
-        for (candidate, _) in self.bounds(set, &unexplained, least, Among::All) {
+        for (candidate, _) in self.bounds(set, &unexplained, least) {
             if self.is_exhausted() {
                 break;
             }
@@ -201,16 +172,12 @@ impl<'m, 'a> Search<'m, 'a> {
         set: &Set,
         unexplained: &BTreeMap<At, f64>,
         least: f64,
-        among: Among,
     ) -> Vec<(Hypothesis, f64)> {
         let mut bounds: Vec<(Hypothesis, f64)> = Vec::new();
         // Changes of one part come one after another.
         let mut on: Option<Rc<[Vec<Number>]>> = None;
         let mut of_part: Vec<(Mode, f64)> = Vec::new();
-        let is_eligible =
-            |candidate: &Hypothesis| among == Among::All || !is_wide_change(candidate);
-        let candidates = candidates(self.problem, unexplained, &set.changes);
-        for candidate in candidates.into_iter().filter(is_eligible) {
+        for candidate in candidates(self.problem, unexplained, &set.changes) {
             if on.as_ref() != Some(&candidate.on) {
                 let touched = self.problem.touched(&candidate).into_iter();
                 let bits = touched.filter_map(|at| Some((at, *set.misfits.get(at)?)));
@@ -247,9 +214,9 @@ impl<'m, 'a> Search<'m, 'a> {
         touched
     }
 
-    fn best(&mut self, set: &Set, unexplained: &BTreeMap<At, f64>, among: Among) -> Option<Gained> {
+    fn best(&mut self, set: &Set, unexplained: &BTreeMap<At, f64>) -> Option<Gained> {
         let mut best: Option<Gained> = None;
-        for (candidate, bound) in self.bounds(set, unexplained, LEAST_GAIN, among) {
+        for (candidate, bound) in self.bounds(set, unexplained, LEAST_GAIN) {
             let least = best.as_ref().map_or(LEAST_GAIN, |(gain, _)| *gain);
             if bound <= least || self.is_exhausted() {
                 break;

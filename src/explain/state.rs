@@ -1,9 +1,9 @@
-//! The machine as the facts show it: what each link carries as trained, and the facts that make a change likely.
+//! The machine as the facts show it: what each link carries as trained.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::flow::{Endpoint, Flow, HostMemory};
-use model::measurement::{LinkUnderLoad, Measurements};
+use model::measurement::Measurements;
 use model::node::NodeId;
 use model::pcie::Connection;
 use model::placement::{Pair, Path};
@@ -14,9 +14,6 @@ use topology::load::{Leg, Ways, is_no_limit};
 use topology::pcie;
 
 use super::resource::{Class, Part, Resource, Way};
-
-/// Errors and replays of a run above which they support a change of that link. Chosen: single ones are normal.
-const ERRORS: u64 = 20;
 
 /// The machine as the facts show it.
 pub(crate) struct State<'a> {
@@ -33,8 +30,6 @@ pub(crate) struct State<'a> {
     models: BTreeMap<u32, u32>,
     /// Payload rate of PCIe links whose shape is known better than from rest, by their lower end, GB/s.
     believed: BTreeMap<NodeId, f64>,
-    /// Parts of which facts make a change likely.
-    supported: BTreeSet<Part>,
 }
 
 /// The way of a flow through the machine.
@@ -87,7 +82,6 @@ impl<'a> State<'a> {
             gpus: snapshot.gpus.iter().map(|gpu| gpu.index).collect(),
             is_virtual: snapshot.host.virtual_machine.get() == Some(true),
             believed: links.filter_map(believed).collect(),
-            supported: supported(snapshot, measurements),
         }
     }
 
@@ -97,11 +91,6 @@ impl<'a> State<'a> {
             .then(|| self.believed.get(&link.lower).copied())
             .flatten();
         believed.or(hop.capacity_gbps.map(|rate| rate.0))
-    }
-
-    /// Returns true if facts make a change of this part likely.
-    pub(crate) fn supports(&self, part: Part) -> bool {
-        self.supported.contains(&part)
     }
 
     /// Returns the NUMA node of this GPU as stated.
@@ -239,42 +228,4 @@ pub(crate) fn of_step(step: &Leg<'_>) -> Option<Resource> {
             Resource::new(Part::NvPort(gpu), Way::up_if(hop.from.is_gpu()))
         }
     })
-}
-
-/// Collects the parts of which facts of the run make a change likely. Readings at rest are no facts of a state.
-fn supported(snapshot: &Snapshot, measurements: &Measurements) -> BTreeSet<Part> {
-    let mut supported = BTreeSet::new();
-    for load in &measurements.links {
-        let gpu = load.index;
-        if load.replays_added.is_some_and(|replays| replays > ERRORS) || has_fallen(load) {
-            supported.insert(Part::Link(NodeId::Gpu(gpu)));
-        }
-        let mut reasons = load.throttle_reasons.iter();
-        if reasons.any(|reason| !reason.to_lowercase().contains("idle")) {
-            supported.insert(Part::Gpu(gpu));
-        }
-        let errors = load.nvlink_errors.iter().flatten();
-        let mut errors = errors.map(|link| [link.crc, link.replay, link.recovery]);
-        if errors.any(|counts| counts != [0; 3]) {
-            supported.insert(Part::NvPort(gpu));
-        }
-    }
-    for aer in &measurements.aer_added {
-        let errors = [aer.added.correctable, aer.added.non_fatal, aer.added.fatal];
-        if errors.into_iter().fold(0_u64, u64::saturating_add) > ERRORS {
-            let of_gpu = snapshot.gpus.iter().find(|gpu| gpu.pci.get() == Some(aer.address));
-            let lower = of_gpu.map_or(NodeId::Pci(aer.address), |gpu| NodeId::Gpu(gpu.index));
-            supported.insert(Part::Link(lower));
-        }
-    }
-    supported
-}
-
-/// Returns true if the link showed less in the end than at first, or lost lanes between: a link at rest speeds up.
-fn has_fallen(load: &LinkUnderLoad) -> bool {
-    let (Some(first), Some(last)) = (load.states.first(), load.states.last()) else {
-        return false;
-    };
-    let lost_lanes = load.states.iter().any(|state| state.width != first.width);
-    load.readings > 1 && (last.generation < first.generation || lost_lanes)
 }

@@ -2,10 +2,10 @@
 
 use model::flow::Setup;
 use model::host::{HostCopy, HostDirection};
-use model::measurement::{AerAdded, Measurements, PeerBandwidth, Verified};
+use model::measurement::{Measurements, PeerBandwidth, Verified};
 use model::node::NodeId;
 use model::placement::{Direction, Pair, Path};
-use model::snapshot::{PcieErrors, Snapshot};
+use model::snapshot::Snapshot;
 use model::status::Ending;
 use model::testing::{h200_vm, host_copy, pci, two_sockets, two_sockets_with_narrow_gpu};
 use model::topology::LinkClass;
@@ -265,22 +265,6 @@ fn a_link_that_trained_narrow_explains_its_figures_without_any_cause() {
     let explanation = explained(&machine, &with_host(hosts(&machine, false, rate)));
     assert_eq!(explanation.causes, [], "{explanation:#?}");
     assert!(explanation.unexplained.is_empty());
-}
-
-#[test]
-fn errors_of_the_run_make_a_link_the_likelier_cause() {
-    let machine = two_sockets();
-    let rate = |gpu, _| if gpu == 1 { 15.0 } else { card(gpu) };
-    let added = PcieErrors { correctable: 900, non_fatal: 0, fatal: 0 };
-    let measurements = Measurements {
-        aer_added: vec![AerAdded { address: pci("0000:04:00.0"), added }],
-        ..with_host(hosts(&machine, false, rate))
-    };
-    let without = with_host(measurements.host.clone());
-    let [with, without] = [measurements, without].map(|one| explained(&machine, &one));
-    assert_eq!(accused(&with), [[Part::Link(NodeId::Gpu(1))]]);
-    let cause = &with.causes[0];
-    assert!(cause.gain_bits > without.causes[0].gain_bits + 3.0);
 }
 
 #[test]

@@ -57,8 +57,6 @@ words! {
         HostToAll = "host to all",
         /// All GPUs to the memory of the host.
         AllToHost = "all to host",
-        /// Flows that tell explanations of other figures apart (`second_looks`).
-        SecondLook = "second look",
     }
 }
 
@@ -73,8 +71,7 @@ impl Pattern {
             | Self::Ring
             | Self::Shift
             | Self::HostToAll
-            | Self::AllToHost
-            | Self::SecondLook => Engine::Copy,
+            | Self::AllToHost => Engine::Copy,
         }
     }
 }

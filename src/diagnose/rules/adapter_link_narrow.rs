@@ -56,11 +56,11 @@ fn finding(link: &Connection, adapters: Vec<&&str>) -> Option<Finding> {
         link.possible
     );
     let address = link.below?;
-    let found = RULE
-        .finding(Subject::PcieLink { address }, message, plan)
-        .at_if(!fewer_lanes, Severity::Info)
-        .fact("adapters", names);
-    Some(found)
+    Some(
+        RULE.finding(Subject::PcieLink { address }, message, plan)
+            .at_if(!fewer_lanes, Severity::Info)
+            .fact("adapters", names),
+    )
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         let message =
             format!("The earlier report lacks the rows of {absent} measurements; it is of {of}");
         let found = RULE.finding(Subject::Machine, message, [Step::WholeReport]);
-        return Some(found.fact("absent", absent));
+        return Some(found);
     }
     if beside.counterparts(evidence).compared > 0 {
         return None;
@@ -51,8 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!(
         "None of {then} measurements of the earlier report can be compared with the {now} of this one; it is of {of}"
     );
-    let found = RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]);
-    Some(found.fact("now", now))
+    Some(RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]))
 }
 
 /// Returns a finding if most figures of the earlier report have no counterpart, but not all.
@@ -73,7 +72,6 @@ pub(crate) fn mostly(
             old.machine,
         );
         RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
-            .fact("now", counts.compared)
     })
 }
 

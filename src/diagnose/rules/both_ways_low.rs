@@ -73,8 +73,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let found = explained
         .finding((&RULE, evidence), message, plan)
         .at_if(!over_nvlink, Severity::Warning)
-        .fact("one_way", one_way)
-        .fact("expected", worst.healthy)
-        .fact("floor", floor);
+        .fact("one_way", one_way);
     Some(found.suspecting(suspects::of_slow_copies(evidence, &group.pairs)))
 }

@@ -68,11 +68,8 @@ fn finding(
     let class = |pair: &Pair| evidence.topology.route(*pair).map(|route| route.class);
     let is_near = |pair| matches!(class(pair), Some(LinkClass::Pix | LinkClass::Pxb));
     let near = evidence.read_from.is_some() && group.pairs.iter().all(is_near);
-    let found = RULE
-        .on_group(group, message, plan(evidence, group, near))
-        .at_if(near, Severity::Error)
-        .fact("direct", worst.achieved)
-        .fact("staged", worst.normal);
+    let found =
+        RULE.on_group(group, message, plan(evidence, group, near)).at_if(near, Severity::Error);
     let mut suspects = suspects::of_pcie_settings(evidence, &group.pairs);
     let windows =
         windows::small(evidence, &group.pairs).filter(|_| evidence.any_over_pcie(&group.pairs));

@@ -67,8 +67,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let lost = || OneOf(vec![gpu.index]);
         let next = Plan::now([Step::Bus, Step::DriverLog])
             .if_it_stays([Step::PowerCables(lost()), Step::Reseat(Part::Gpu(lost()))]);
-        let found = RULE.finding(Subject::Machine, what, next).fact("earlier_index", gpu.index);
-        findings.push(found.fact("pci", gpu.pci.get()));
+        let found = RULE.finding(Subject::Machine, what, next);
+        findings.push(found);
     }
     let mut changes = beside.facts(evidence);
     changes.retain(Change::is_worse);

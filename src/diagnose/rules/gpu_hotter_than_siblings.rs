@@ -58,8 +58,6 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let steps = [Step::Cooling, Step::CompareAlike, Step::CheckAgain];
         let found = RULE
             .finding(Subject::Gpu { index: *gpu }, message, steps)
-            .fact("temperature_c", Fact::figure(*celsius))
-            .fact("siblings_temperature_c", Fact::figure(middle))
             .fact("steady_from", steady.map(Fact::Seconds));
         Some(found)
     };

@@ -90,8 +90,6 @@ fn with_pageable(evidence: &Evidence<'_>, known: &BTreeSet<u32>) -> Vec<Finding>
         let hidden = evidence.virtual_machine() && !host::has_several_nodes(evidence);
         RULE.finding(Subject::Gpu { index: gpu }, message, plan)
             .gpus(&[gpu])
-            .fact("achieved", rated.rate)
-            .fact("usual", usual)
             .suspecting(host::suspects(evidence, &[gpu]))
             .at_if(hidden, Severity::Info)
     };
@@ -121,8 +119,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     ]);
     let mut suspects = vec![suspects::own_way(&gpus)];
     suspects.extend(host::suspects(evidence, &gpus));
-    let mut found =
-        RULE.on_gpus(&gpus, message, plan).fact("achieved", rated.rate).fact("usual", healthy);
+    let mut found = RULE.on_gpus(&gpus, message, plan);
     found.scope.causes = explained.causes.clone();
     Some(found.suspecting(suspects))
 }

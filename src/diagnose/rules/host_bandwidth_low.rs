@@ -87,7 +87,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         .on_gpus(&gpus, message, plan)
         .fact("lowest_achieved", worst.rate)
         .fact("expected", expected.gbps)
-        .fact("floor", expected.floor_gbps())
         .at_if(is_of_these_gpus(evidence, explained), Severity::Error);
     let (_, highest) = links::range(rated().map(|rated| rated.rate));
     found.scope.rate = highest;

@@ -65,12 +65,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     );
     let more = words::further("; the same in kind for ", gpus.len() - 1, "other GPU");
     let unusual = worst.below_percent() > MOST.of(evidence);
-    let found = RULE
-        .on_gpus(&gpus, message + &more, [Step::NumaBind])
-        .at_if(unusual, Severity::Warning)
-        .fact("own_node", worst.own.rate)
-        .fact("far_node", worst.far.rate);
-    Some(found)
+    Some(RULE.on_gpus(&gpus, message + &more, [Step::NumaBind]).at_if(unusual, Severity::Warning))
 }
 
 /// Returns each GPU's figures on other nodes than its own, each beside the figure of its own node.

@@ -84,12 +84,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus = words::count(worst.copies.len(), "GPU");
     let message = format!("{gpus} at once with the host: {}; {limit}", all.join(", "));
     let indices = words::unique(worst.copies.iter().map(|copy| copy.gpu));
-    let found = RULE
-        .finding(Subject::Machine, message, plan)
-        .gpus(&indices)
-        .fact("at_once", GbPerSecond(worst.at_once))
-        .fact("one_at_a_time", GbPerSecond(worst.alone));
-    Some(found)
+    Some(RULE.finding(Subject::Machine, message, plan).gpus(&indices))
 }
 
 /// Returns true if `load-limited-by-design` names a link above every GPU that shares one with another.

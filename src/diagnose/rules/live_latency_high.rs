@@ -69,8 +69,6 @@ fn finding(
     let errors = remedy::counters(evidence, &group.pairs);
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([errors, Step::Clocks, Step::Xid]);
     RULE.on_group(group, message, plan)
-        .fact("median_us", Fact::figure(median))
-        .fact("highest_us", Fact::figure(highest))
 }
 
 #[cfg(test)]

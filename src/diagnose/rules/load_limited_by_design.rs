@@ -104,13 +104,7 @@ fn finding(evidence: &Evidence<'_>, alike: &[Shared<'_>]) -> Option<Finding> {
         shared.pattern,
     );
     let plan = [Step::Nothing(Fine::Always), Step::SpreadGpus];
-    let found = RULE
-        .finding(about, message, plan)
-        .about_pairs(shared.pairs.clone())
-        .gpus(&shared.gpus)
-        .fact("together", shared.together)
-        .fact("one_at_a_time", shared.alone);
-    Some(found)
+    Some(RULE.finding(about, message, plan).about_pairs(shared.pairs.clone()).gpus(&shared.gpus))
 }
 
 /// Returns true if no two of these flows begin or end in the same GPU, whose own ports would be the limit.

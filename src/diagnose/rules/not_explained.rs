@@ -44,10 +44,12 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         GbPerSecond(worst.healthy_gbps),
         first,
     );
-    let found = RULE
-        .on_gpus(&gpus, message, [Step::CheckIdle])
-        .fact("figures_not_explained", Fact::Texts(std::iter::once(first).chain(names).collect()));
-    Some(found)
+    Some(
+        RULE.on_gpus(&gpus, message, [Step::CheckIdle]).fact(
+            "figures_not_explained",
+            Fact::Texts(std::iter::once(first).chain(names).collect()),
+        ),
+    )
 }
 
 /// Returns the name of a figure, for people.

@@ -66,11 +66,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         true => Step::AskHost(Ask::NumaNodes),
         false => Step::UpdateBios,
     });
-    let found = RULE
-        .on_gpus(&gpus, message, steps)
-        .fact("with_stated_node", of_stated.rate)
-        .fact("with_near_node", of_near.rate);
-    Some(found)
+    Some(RULE.on_gpus(&gpus, message, steps))
 }
 
 /// Returns words on the other GPUs, each with its near node.

@@ -55,11 +55,7 @@ fn slower(evidence: &Evidence<'_>) -> Option<Finding> {
         }
     }
     let gpus: Vec<u32> = gpus.into_iter().collect();
-    let spans = (
-        host::span(times),
-        host::span(pinned.iter().copied()),
-        host::span(pageable.iter().copied()),
-    );
+    let spans = (host::span(times), host::span(pinned), host::span(pageable));
     let (Some(times), Some(fast), Some(slow)) = spans else {
         return None;
     };
@@ -67,12 +63,7 @@ fn slower(evidence: &Evidence<'_>) -> Option<Finding> {
         "Pageable memory gives {slow} GB/s between the host and {}, pinned memory {fast}; {times} times as much",
         evidence.named(&gpus),
     );
-    let least_of = |rates: Vec<f64>| rates.into_iter().reduce(f64::min).map(GbPerSecond);
-    let found = RULE
-        .on_gpus(&gpus, message, [Step::PinMemory])
-        .fact("lowest_pinned", least_of(pinned))
-        .fact("lowest_pageable", least_of(pageable));
-    Some(found)
+    Some(RULE.on_gpus(&gpus, message, [Step::PinMemory]))
 }
 
 /// Copies of one GPU and direction with a buffer that is made anew, and with one that is re-used.
@@ -110,13 +101,7 @@ fn pinned_anew(evidence: &Evidence<'_>) -> Option<Finding> {
         100.0 - worst.percent(),
         host::way_of(evidence, &[worst.anew.copy.gpu], worst.anew.copy.direction),
     );
-    let found = RULE
-        .finding(Subject::Machine, message, [Step::PinMemory])
-        .gpus(&gpus)
-        .fact("pinned_anew", worst.anew.rate)
-        .fact("reused", worst.reused.rate)
-        .fact("pageable", worst.pageable);
-    Some(found)
+    Some(RULE.finding(Subject::Machine, message, [Step::PinMemory]).gpus(&gpus))
 }
 
 fn of<'a>(evidence: &Evidence<'a>) -> Vec<Dominated<'a>> {

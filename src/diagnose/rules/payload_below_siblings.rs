@@ -97,13 +97,13 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
         share(first.bytes),
         share(*usual),
     );
-    let found = RULE
-        .finding(Subject::PcieLink { address }, message, plan)
-        .gpus(&gpus)
-        .fact("payload", size(first.bytes))
-        .fact("usual_payload", size(*usual))
-        .fact("possible_payload", first.possible.map(size));
-    Some(found)
+    Some(
+        RULE.finding(Subject::PcieLink { address }, message, plan)
+            .gpus(&gpus)
+            .fact("payload", size(first.bytes))
+            .fact("usual_payload", size(*usual))
+            .fact("possible_payload", first.possible.map(size)),
+    )
 }
 
 #[cfg(test)]

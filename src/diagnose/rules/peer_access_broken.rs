@@ -82,7 +82,6 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
             remedy::plan(evidence, &group, find)
                 .and(When::Afterwards, [Step::ComputeAgain]),
         )
-        .fact("pairs_checked", broken.checked)
         .pairs(&broken.pairs);
     found.suspects = suspects;
     found

@@ -59,6 +59,5 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>, worst: &Slow<'_>)
     );
     explained
         .finding((&RULE, evidence), message, plan)
-        .fact("other_direction", worst.healthy)
         .suspecting(suspects::of_slow_copies(evidence, &group.pairs))
 }

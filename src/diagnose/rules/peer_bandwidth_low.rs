@@ -58,7 +58,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let mut found = explained
         .finding((&RULE, evidence), message, plan)
         .fact("expected", expected.gbps)
-        .fact("floor", expected.floor_gbps())
         .fact("other_direction", other_way);
     found.suspects = suspects::of_slow_group(evidence, group);
     Some(found)

@@ -70,6 +70,6 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         Step::Clocks,
         Step::Swap(Part::of(&group.gpus())),
     ]);
-    let found = explained.finding((&RULE, evidence), message, plan).fact("usual", worst.healthy);
+    let found = explained.finding((&RULE, evidence), message, plan);
     Some(found.suspecting(suspects::of_slow_group(evidence, group)))
 }

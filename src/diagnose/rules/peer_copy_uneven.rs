@@ -68,9 +68,6 @@ fn finding(evidence: &Evidence<'_>, group: &Group, slow: &[Slow<'_>]) -> Option<
     let plan = Plan::check_without(Work::OnGpus).if_it_stays([Step::CompareAlike, Step::Clocks]);
     let found = RULE
         .finding(group.subject(), message, plan)
-        .fact("achieved", worst.achieved)
-        .fact("reference", worst.normal)
-        .fact("floor", Fact::percent(floor(evidence, worst.cell.setup.engine)))
         .fact("ways", ways.into_iter().collect::<Vec<_>>());
     Some(found.pairs(&group.pairs))
 }

@@ -58,10 +58,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     );
     let own = suspects::pass_through(evidence, &gpus, Ask::HugePages);
     let plan = Plan::now([Step::CheckFull]).then(own);
-    let found = RULE
-        .on_gpus(&gpus, message, plan)
-        .fact("pinned", pinned.rate)
-        .fact("pageable", pageable.rate);
+    let found = RULE.on_gpus(&gpus, message, plan);
     Some(found.suspecting(host::suspects(evidence, &gpus)))
 }
 

@@ -35,11 +35,11 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let by = words::in_brackets(Some(&limit));
     let message =
         format!("{} of host memory{place} could not be page-locked; {why}{by}", first.bytes);
-    let found = RULE
-        .finding(Subject::Machine, message, [Step::MemoryLimit, Step::CheckAgain])
-        .fact("asked_for", Fact::Bytes(first.bytes))
-        .fact("left", first.limit_bytes.map(Fact::Bytes));
-    Some(found)
+    Some(
+        RULE.finding(Subject::Machine, message, [Step::MemoryLimit, Step::CheckAgain])
+            .fact("asked_for", Fact::Bytes(first.bytes))
+            .fact("left", first.limit_bytes.map(Fact::Bytes)),
+    )
 }
 
 #[cfg(test)]

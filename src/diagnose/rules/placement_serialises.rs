@@ -79,15 +79,13 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             Step::CheckAgain,
         ],
     };
-    let floor = (!waiting.is_empty()).then(|| Fact::percent(Overlap::BESIDE_PERCENT));
     let only_waits = beside.is_empty();
     let list: Vec<String> = waiting.into_iter().chain(beside).collect();
     let shown = words::spelt(&list);
     let message = format!("Copies of {of_pairs} {what}; {shown}; {}", words::pairs(&pairs));
     let found = RULE.finding(Subject::Machine, message, steps).fact("pairs", pairs.clone());
     // Copies that stall may wait for a kernel, and never run beside one that they must wait for.
-    let found = if only_waits { found.about_pairs(pairs) } else { found };
-    Some(found.fact("floor", floor))
+    Some(if only_waits { found.about_pairs(pairs) } else { found })
 }
 
 #[cfg(test)]

@@ -115,20 +115,12 @@ fn with_clocks(
             )
         }
     };
-    let found = RULE
-        .finding(subject, message, Plan::now([Step::Cooling, Step::CheckAgain]))
-        .gpus(gpus)
-        .fact("clock_lost", Fact::Percent(clock));
-    with_rates(found, &held.fallen)
+    let found =
+        RULE.finding(subject, message, Plan::now([Step::Cooling, Step::CheckAgain])).gpus(gpus);
+    found
         .fact("first_temperature_c", heat.map(|heat| Fact::figure(heat.first)))
         .fact("last_temperature_c", heat.map(|heat| Fact::figure(heat.last)))
         .fact("reasons", (!reasons.is_empty()).then_some(reasons))
-}
-
-fn with_rates(found: Finding, worst: &Fallen<'_>) -> Finding {
-    found
-        .fact("at_first", Fact::Rate(GbPerSecond(worst.rate.first)))
-        .fact("at_last", Fact::Rate(GbPerSecond(worst.rate.last)))
 }
 
 /// Returns the finding on flows that fell at constant clocks.
@@ -155,7 +147,7 @@ fn of_links(soak: &Soak, place: &OfPlace<'_, Fallen<'_>>) -> Option<Finding> {
         .finding(place.subject.clone(), message, plan)
         .fact("flows", fallen.len())
         .at_if(lost >= ERROR, Severity::Error);
-    Some(place.mark(with_rates(found, worst)))
+    Some(place.mark(found))
 }
 
 #[cfg(test)]

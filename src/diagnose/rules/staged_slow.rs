@@ -46,10 +46,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
             "Copies {place} through the host's memory reach {}",
             words::of_healthy(worst.achieved, expected.gbps, floor),
         );
-        explained
-            .finding((&RULE, evidence), message, too_slow_plan(evidence, group))
-            .fact("expected", expected.gbps)
-            .fact("floor", floor)
+        explained.finding((&RULE, evidence), message, too_slow_plan(evidence, group))
     } else {
         let below = worst.below_percent();
         let margin = BELOW.of(evidence);
@@ -71,7 +68,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
                 Step::Swap(Part::Gpu(gpus())),
             ])
         };
-        explained.finding((&RULE, evidence), message, plan).fact("usual", worst.healthy)
+        explained.finding((&RULE, evidence), message, plan)
     };
     Some(found.suspecting(suspects))
 }

@@ -69,11 +69,11 @@ fn of_flows(
         beside.len(),
         words::after("; ", detail),
     );
-    let found = rule
-        .finding(subject, message, steps_of(evidence, &flows))
-        .fact("beside", broken_off::named_or_pairs(&beside))
-        .fact("pattern", first.name());
-    Some(found)
+    Some(
+        rule.finding(subject, message, steps_of(evidence, &flows))
+            .fact("beside", broken_off::named_or_pairs(&beside))
+            .fact("pattern", first.name()),
+    )
 }
 
 fn steps_of(evidence: &Evidence<'_>, flows: &[Flow]) -> Plan {

@@ -9,7 +9,8 @@ use hardware::{ErrorKind, HardwareError, LinkSample};
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::counted;
-use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, SecondLook, Status};
+use model::flow::Flow;
+use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
 use model::report::Timing;
 use model::request::Request;
 use model::snapshot::Snapshot;
@@ -29,7 +30,7 @@ pub struct Recording {
     rounds: Vec<Round>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
-    second_looks: Vec<SecondLook>,
+    second_looks: Vec<Flow>,
     outcomes: HashMap<u32, Outcome>,
     timelines: Vec<Timeline>,
     problems: Vec<String>,

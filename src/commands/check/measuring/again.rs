@@ -3,7 +3,6 @@
 use super::Run;
 use diagnose::{Evidence, Settings};
 use model::flow::Flow;
-use model::measurement::SecondLook;
 use model::snapshot::Snapshot;
 use probes::Round;
 use probes::plan;
@@ -23,14 +22,12 @@ impl Run<'_> {
         snapshot: &Snapshot,
     ) -> Option<Worker> {
         let looks = self.second_looks(snapshot);
-        let flows: Vec<&[Flow]> = looks.iter().map(|look| look.flows.as_slice()).collect();
-        let rounds = plan::second_looks(request, &flows, after);
-        let (looks, rounds): (Vec<SecondLook>, Vec<Round>) =
-            looks.into_iter().zip(rounds).filter_map(|(look, round)| Some((look, round?))).unzip();
+        let rounds = plan::second_looks(request, &looks, after);
         if rounds.is_empty() {
             self.follower.take(Event::Measured { interrupted: false });
             return Some(worker);
         }
+        let looks = rounds.iter().flat_map(|round| round.flows.clone()).collect();
         self.follower.take(Event::SecondLooks { looks, rounds: rounds.clone() });
         let runnable = self.without_obstacles(&rounds, request.driver);
         self.follower.progress.measuring(runnable.len());
@@ -41,7 +38,7 @@ impl Run<'_> {
     }
 
     /// Returns the copies that would tell explanations of the figures so far apart.
-    fn second_looks(&self, snapshot: &Snapshot) -> Vec<SecondLook> {
+    fn second_looks(&self, snapshot: &Snapshot) -> Vec<Flow> {
         let Recorded { request, mut topology, mut measurements, .. } =
             self.follower.recorder.so_far();
         let settings = Settings::default();
