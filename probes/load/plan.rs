@@ -20,6 +20,8 @@ const COPY_MS: f64 = 0.5;
 pub(crate) const AREA_STEP: u64 = 2 * MIB;
 /// Copies of each flow in the row that measures how fast it is.
 pub(crate) const TRIAL_COPIES: u32 = 2;
+/// Rows of a pattern if the profile has none of this probe: a second look.
+const LEAST_ROWS: u32 = 1;
 /// Most bytes that a GPU sends or receives in a round with counters. If all of them went over PCIe, its counter must
 /// still show the amount.
 const MOST_COUNTED: u64 = PCIE_COUNTER_RANGE / MOST_WITH_PACKETS_PERCENT * 100;
@@ -63,13 +65,17 @@ pub(crate) fn rounds(request: &Request<'_>, next: (u32, u32)) -> Vec<Round> {
 }
 
 /// Returns the round of a pattern, with this number and slot. Returns `None` if its buffers would be too small.
-fn round(request: &Request<'_>, planned: Planned, (id, slot): (u32, u32)) -> Option<Round> {
+pub(crate) fn round(
+    request: &Request<'_>,
+    planned: Planned,
+    (id, slot): (u32, u32),
+) -> Option<Round> {
     let Planned { pattern, of, flows, counted } = planned;
     let Parameters { rows, copies, compared_ms, .. } = request.profile.load;
     // A counter of PCIe has no room for the bytes of more copies.
     let has_room = !counted || flows.iter().all(|flow| is_over_nvlink(request, *flow));
     let compared_ms = if has_room { compared_ms } else { 0 };
-    let mut copies = copies.max(2);
+    let (rows, mut copies) = (rows.max(LEAST_ROWS), copies.max(2));
     let (compared_ms, mut bytes) = match bytes(request, &flows, super::places(compared_ms)) {
         Some(bytes) => (compared_ms, bytes),
         // No room for two places.

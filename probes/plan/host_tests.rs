@@ -61,8 +61,10 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
     let driver = DriverFacts { host_budget_bytes: Some(Bytes(GIB)), ..driver() };
     let (topology, profile) = (topology(), Profile::load(Name::Standard).unwrap());
     let far = Flow::from_host(Some(1), HostMemory::Pinned, 0);
+    let two = [0, 1].map(|gpu| Flow::from_host(None, HostMemory::Pinned, gpu));
+    let back = two.map(|flow| flow.reversed());
     let unknown = Flow::from_host(None, HostMemory::Pinned, 77);
-    let planned = |groups: &[Group]| {
+    let planned = |groups: &[Group], serial| {
         let request = Request {
             gpus: &GPUS,
             driver: &driver,
@@ -70,21 +72,30 @@ fn second_looks_follow_the_plan_as_far_as_the_request_goes() {
             profile: &profile,
             groups: &groups.iter().copied().collect(),
             deadline: None,
-            serial: false,
+            serial,
         };
         let after = rounds(&request);
-        let looks = second_looks(&request, &[far, unknown, far.reversed()], &after);
+        let looks = second_looks(&request, &[&[far], &[unknown], &two, &back], &after);
         let ids: BTreeSet<u32> = after.iter().map(|round| round.id).collect();
-        assert!(looks.iter().all(|round| !ids.contains(&round.id)));
+        assert!(looks.iter().flatten().all(|round| !ids.contains(&round.id)));
         looks
     };
-    let [down, up] = &planned(&[Group::Host])[..] else {
-        panic!("one round for each copy that can be measured")
+    let [Some(alone), None, Some(both), Some(back)] = &planned(&[Group::Host], false)[..] else {
+        panic!("one look for each set of flows that can be measured")
     };
-    assert_eq!((&down.flows[..], &up.flows[..]), (&[far][..], &[far.reversed()][..]));
-    assert_eq!((up.id, up.slot), (down.id + 1, down.slot + 1));
-    assert!(matches!(down.task.action, Action::Host(_)), "{down:?}");
-    assert_eq!(planned(&[Group::Peers]), []);
+    assert_eq!((alone.flows.as_slice(), both.flows.as_slice()), (&[far][..], &two[..]));
+    assert_eq!(both.id, alone.id + 1);
+    assert!(matches!(alone.task.action, Action::Host(_)), "{alone:?}");
+    let pattern = model::load::Pattern::SecondLook;
+    assert!(
+        matches!(both.task.action, Action::Load(crate::load::Load { pattern: of, rows: 2, .. }) if of == pattern),
+        "{both:?}"
+    );
+    assert_eq!(both.name, "GPU 0 and GPU 1");
+    assert_eq!(back.name, "from GPU 0 and from GPU 1", "a report has one row of each name");
+    let serial = planned(&[Group::Host], true);
+    assert!(serial[0].is_some() && serial[2].is_none(), "one flow at a time");
+    assert_eq!(planned(&[Group::Peers], false), [None, None, None, None]);
 }
 
 #[test]

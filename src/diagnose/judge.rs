@@ -8,8 +8,7 @@ use super::rule::Rule;
 use super::settings::{Level, Settings};
 use super::{applicable, causes, links, rules, words};
 use model::finding::{Finding, Severity};
-use model::flow::Flow;
-use model::measurement::{Measurements, Status};
+use model::measurement::{Measurements, SecondLook, Status};
 use model::request::Silenced;
 use model::step::{Step, When};
 
@@ -40,11 +39,14 @@ fn explained(evidence: &Evidence<'_>) -> Option<explain::Explanation> {
 const MOST_GPUS: usize = 16;
 
 /// Returns the copies that would tell apart what the figures leave open, none if these have one explanation each.
-pub fn second_looks(evidence: &Evidence<'_>) -> Vec<Flow> {
+pub fn second_looks(evidence: &Evidence<'_>) -> Vec<SecondLook> {
     if evidence.snapshot.gpus.len() > MOST_GPUS {
         return Vec::new();
     }
-    explained(evidence).map(|one| one.looks).unwrap_or_default()
+    let explanation = explained(evidence);
+    let looks = explanation.into_iter().flat_map(|one| one.looks);
+    let look = |look: explain::Look| SecondLook { flows: look.flows, between: look.between.into() };
+    looks.map(look).collect()
 }
 
 /// Returns the findings of all rules: effects attributed to their causes, each with its place; the worst first, then by

@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod candidates;
+mod distinguish;
 mod fit;
 mod hypothesis;
 mod item;
@@ -15,18 +16,20 @@ pub mod scatter;
 mod search;
 mod state;
 
+pub use self::distinguish::Test;
 pub use self::hypothesis::Effect;
 pub use self::item::Floors;
+pub use self::looks::Look;
 pub use self::resource::{Class, Part, Way};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::cell::FigureKey;
-use model::flow::Flow;
 use model::measurement::Measurements;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
 
+use self::distinguish::distinguish;
 use self::hypothesis::Hypothesis;
 use self::item::Mode;
 use self::problem::Problem;
@@ -58,7 +61,7 @@ pub struct Explanation {
     /// The figures that are lower or higher than all changes together predict.
     pub unexplained: Vec<Figure>,
     /// Copies that were not measured and would tell apart what the figures leave open.
-    pub looks: Vec<Flow>,
+    pub looks: Vec<Look>,
     /// True if the search ended because its budget was spent: a better explanation may exist.
     pub gave_up: bool,
     /// How far below its healthy rate any figure may lie because all figures of this machine scatter, per cent.
@@ -141,6 +144,8 @@ pub struct Suspect {
     pub parts: Vec<Part>,
     /// As in [`Cause::gain_bits`]: equal if the figures cannot tell the two apart at all.
     pub gain_bits: f64,
+    /// What would tell the two apart.
+    pub test: Test,
 }
 
 /// Explains the figures of a run. `floors` are the least rates of healthy machines.
@@ -237,15 +242,17 @@ fn suspects(
     gain: f64,
 ) -> Vec<Suspect> {
     let in_series = change.parts.iter().flat_map(|part| problem.in_series_with(*part));
-    let mut suspects: Vec<Suspect> =
-        in_series.map(|part| Suspect { parts: vec![part], gain_bits: gain }).collect();
+    let mut suspects: Vec<Suspect> = in_series
+        .map(|part| Suspect { parts: vec![part], gain_bits: gain, test: Test::Exchange })
+        .collect();
     let least = gain - SUSPECT_BITS.max(SUSPECT_PART * gain);
     let mut added = 0;
     for (gain_bits, other) in search.all_above(rest, least) {
         let is_known = other.parts == change.parts
             || suspects.iter().any(|known| *known.parts == *other.parts);
         if added < MOST_SUSPECTS && !is_known {
-            suspects.push(Suspect { parts: other.parts.to_vec(), gain_bits });
+            let test = distinguish(problem, change, &other);
+            suspects.push(Suspect { parts: other.parts.to_vec(), gain_bits, test });
             added += 1;
         }
     }

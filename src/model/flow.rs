@@ -57,6 +57,8 @@ words! {
         HostToAll = "host to all",
         /// All GPUs to the memory of the host.
         AllToHost = "all to host",
+        /// Flows that tell explanations of other figures apart (`second_looks`).
+        SecondLook = "second look",
     }
 }
 
@@ -71,7 +73,8 @@ impl Pattern {
             | Self::Ring
             | Self::Shift
             | Self::HostToAll
-            | Self::AllToHost => Engine::Copy,
+            | Self::AllToHost
+            | Self::SecondLook => Engine::Copy,
         }
     }
 }

@@ -131,7 +131,7 @@ pub struct Measurements {
     pub thinned_out: Vec<String>,
     /// Copies that were measured after the plan, because its figures had several explanations. Empty if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub second_looks: Vec<Flow>,
+    pub second_looks: Vec<SecondLook>,
     /// Hours under load after the plan. Null if none were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak: Option<Box<Soak>>,
@@ -218,6 +218,25 @@ impl Measurements {
     pub fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
         let parts = |one: &dyn Measurement| 0..one.parts();
         self.each().flat_map(move |one| parts(one).map(move |number| one.part(number)))
+    }
+}
+
+/// Copies that tell explanations of other figures apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct SecondLook {
+    /// One flow alone, or several at once.
+    pub flows: Vec<Flow>,
+    /// The explanations that predict different rates for them: `PCIe link of GPU 3`.
+    pub between: Vec<String>,
+}
+
+impl SecondLook {
+    /// Returns words such as `GPU 2 → GPU 3, to tell apart: GPU 2; GPU 3`.
+    pub fn words(&self) -> String {
+        let flows: Vec<String> = self.flows.iter().map(ToString::to_string).collect();
+        let at_once = if flows.len() > 1 { " at once" } else { "" };
+        format!("{}{at_once}, to tell apart: {}", flows.join(" and "), self.between.join("; "))
     }
 }
 

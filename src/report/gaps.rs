@@ -41,7 +41,7 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     add("input", "", &mut report.read_from.iter().flat_map(|read| &read.remarks));
     add("plan", "", &mut measurements.left_out.iter().chain(&measurements.thinned_out));
     let looks = measurements.second_looks.iter();
-    lines.extend(looks.map(|look| ("second look".into(), look.to_string())));
+    lines.extend(looks.map(|look| ("second look".into(), look.words())));
     let mut missing = missing(measurements);
     let shown = if all { missing.len() } else { SHOWN_REASONS.min(missing.len()) };
     let rest = missing.split_off(shown).len();

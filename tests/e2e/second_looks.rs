@@ -34,6 +34,21 @@ fn a_slow_gpu_is_measured_with_the_other_node_and_the_report_names_that() {
     let text =
         finish(&mut peerscope(&["check", "--journal=none", "--verbose", "--machine", &machine]));
     assert!(text.stdout.contains("second look"), "{text:?}");
+}
+
+#[test]
+fn gpus_that_may_share_a_hop_are_copied_to_at_once() {
+    let machine = case("hidden-uplink-above-two-slots");
+    let ran = check(&machine, &["--profile", "standard"]);
+    let report = ran.json();
+    let flows = |look: &Value| list(&look["flows"]).len();
+    assert!(looks(&report).iter().any(|look| flows(look) == 2), "{ran:?}");
+    let patterns = list(&report["measurements"]["load"]).iter();
+    let looked = patterns.filter(|load| load["pattern"] == "second-look");
+    let looked: Vec<&Value> = looked.collect();
+    assert_eq!(looked.len(), 1, "{ran:?}");
+    let together = looked[0]["achieved_gbps"].as_f64().unwrap();
+    assert!((5.0..8.0).contains(&together), "they share it: {together}");
     for (option, value) in [("--only", "peers"), ("--skip", "host")] {
         let ran = check(&machine, &["--profile", "standard", option, value]);
         assert_eq!(looks(&ran.json()).len(), 0, "{option} {value}");

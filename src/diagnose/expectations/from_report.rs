@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use model::flow::Endpoint;
 use model::report::Report;
 use model::snapshot::Gpu;
 use topology::belief::Beliefs;
@@ -57,8 +58,9 @@ fn bounds(report: &Report, margin_percent: f64) -> Bounds {
     if measurements.left_out.is_empty() {
         table = of_every_pair(table, topology);
     }
+    let looks = measurements.second_looks.iter().flat_map(|look| &look.flows);
     let looked_at: BTreeSet<u32> =
-        measurements.second_looks.iter().flat_map(|flow| flow.gpus()).collect();
+        looks.flat_map(|flow| flow.ends()).filter_map(Endpoint::gpu).collect();
     let alike = words::grouped(table.into_iter().map(|(identity, figure)| {
         let shared = names(&identity, topology).into_iter().rev().nth(1);
         let kind = identity.1.clone();

@@ -7,8 +7,7 @@ use hardware::LinkSample;
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::counted;
-use model::flow::Flow;
-use model::measurement::DriverFacts;
+use model::measurement::{DriverFacts, SecondLook};
 use model::report::Tool;
 use model::request::Request;
 use model::snapshot::Snapshot;
@@ -80,8 +79,8 @@ pub enum Event {
     },
     /// Rounds after those of the plan, because its figures have several explanations.
     SecondLooks {
-        /// What they measure.
-        looks: Vec<Flow>,
+        /// What they measure, and what that tells apart.
+        looks: Vec<SecondLook>,
         /// Their numbers follow those of the plan.
         rounds: Vec<Round>,
     },

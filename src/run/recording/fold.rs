@@ -9,8 +9,7 @@ use hardware::{ErrorKind, HardwareError, LinkSample};
 use model::background::Background;
 use model::broken_off::BrokenOff;
 use model::counted;
-use model::flow::Flow;
-use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, Status};
+use model::measurement::{DriverFacts, LinkUnderLoad, Measurements, SecondLook, Status};
 use model::report::Timing;
 use model::request::Request;
 use model::snapshot::Snapshot;
@@ -30,7 +29,7 @@ pub struct Recording {
     rounds: Vec<Round>,
     left_out: Vec<String>,
     thinned_out: Vec<String>,
-    second_looks: Vec<Flow>,
+    second_looks: Vec<SecondLook>,
     outcomes: HashMap<u32, Outcome>,
     timelines: Vec<Timeline>,
     problems: Vec<String>,

@@ -3,6 +3,7 @@
 use super::Run;
 use diagnose::{Evidence, Settings};
 use model::flow::Flow;
+use model::measurement::SecondLook;
 use model::snapshot::Snapshot;
 use probes::Round;
 use probes::plan;
@@ -22,12 +23,14 @@ impl Run<'_> {
         snapshot: &Snapshot,
     ) -> Option<Worker> {
         let looks = self.second_looks(snapshot);
-        let rounds = plan::second_looks(request, &looks, after);
+        let flows: Vec<&[Flow]> = looks.iter().map(|look| look.flows.as_slice()).collect();
+        let rounds = plan::second_looks(request, &flows, after);
+        let (looks, rounds): (Vec<SecondLook>, Vec<Round>) =
+            looks.into_iter().zip(rounds).filter_map(|(look, round)| Some((look, round?))).unzip();
         if rounds.is_empty() {
             self.follower.take(Event::Measured { interrupted: false });
             return Some(worker);
         }
-        let looks = rounds.iter().flat_map(|round| round.flows.clone()).collect();
         self.follower.take(Event::SecondLooks { looks, rounds: rounds.clone() });
         let runnable = self.without_obstacles(&rounds, request.driver);
         self.follower.progress.measuring(runnable.len());
@@ -38,7 +41,7 @@ impl Run<'_> {
     }
 
     /// Returns the copies that would tell explanations of the figures so far apart.
-    fn second_looks(&self, snapshot: &Snapshot) -> Vec<Flow> {
+    fn second_looks(&self, snapshot: &Snapshot) -> Vec<SecondLook> {
         let Recorded { request, mut topology, mut measurements, .. } =
             self.follower.recorder.so_far();
         let settings = Settings::default();
