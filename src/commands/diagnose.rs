@@ -53,7 +53,13 @@ fn one(path: &Path, judging: &Judging) -> Result<Judged, Failure> {
             judging.judge(&mut report);
             return Ok(Ok(report));
         }
-        Err(why) if is_report(&bytes) => return Err(format!("{name} {why}").into()),
+        Err(why)
+            if is_report(&bytes)
+                || why.starts_with("cannot be a report")
+                || why.ends_with("was cut off") =>
+        {
+            return Err(format!("{name} {why}").into());
+        }
         Err(why) => why,
     };
     let inputs = pasted::inputs(&name, bytes).map_err(|why| format!("{name} {why}"))?;

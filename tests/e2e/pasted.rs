@@ -151,7 +151,7 @@ fn found(report: &Value) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// Returns what `nvbandwidth -j` prints of a report's figures.
+/// Returns what nvbandwidth prints of a report's figures.
 fn nvbandwidth(report: &Value) -> String {
     let gpus = list(&report["snapshot"]["gpus"]).count();
     let figure = |rate: Option<f64>| rate.map_or("N/A".to_owned(), |rate| format!("{rate:.2}"));
@@ -184,16 +184,24 @@ fn nvbandwidth(report: &Value) -> String {
         vec![(0..gpus).map(|gpu| figure(of(gpu))).collect()]
     };
     let testcase = |name: &str, row: &str, matrix: Vec<Vec<String>>| {
-        let description = format!("memcpy CE {row} GPU(column) bandwidth (GB/s)");
-        json!({"name": name, "status": "Passed", "bandwidth_matrix": matrix, "bandwidth_description": description})
+        let columns: String = (0..gpus).map(|gpu| format!("{gpu:10}")).collect();
+        let rows = matrix.iter().enumerate().map(|(row, cells)| {
+            let cells: String = cells.iter().map(|cell| format!("{cell:>10}")).collect();
+            format!(" {row}{cells}\n")
+        });
+        let rows: String = rows.collect();
+        format!(
+            "Running {name}.\nmemcpy CE {row} GPU(column) bandwidth (GB/s)\n  {columns}\n{rows}\nSUM {name} 1.00\n\n"
+        )
     };
-    json!({"nvbandwidth": {"git_version": "v0.8", "version": "v0.8", "testcases": [
+    [
+        "nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n\n".to_owned(),
         testcase("host_to_device_memcpy_ce", "CPU(row) ->", host("to-device")),
         testcase("device_to_host_memcpy_ce", "CPU(row) <-", host("to-host")),
         testcase("device_to_device_memcpy_write_ce", "GPU(row) <-", peers("source")),
         testcase("device_to_device_memcpy_read_ce", "GPU(row) ->", peers("destination")),
-    ]}})
-    .to_string()
+    ]
+    .concat()
 }
 
 /// Writes the output of other tools for a machine. Returns the report of a check of it.
@@ -205,7 +213,7 @@ fn print_all(machine: &str, folder: &Path) -> Value {
         ("topo.txt", smi_topo(&report)),
         ("nvlink.txt", smi_nvlink(&report)),
         ("lspci.txt", lspci(&report)),
-        ("nvbandwidth.json", nvbandwidth(&report)),
+        ("nvbandwidth.txt", nvbandwidth(&report)),
         ("dmesg", "[    0.000000] Linux version 6.8.0-45-generic (x) (gcc)\n".to_owned()),
     ] {
         std::fs::write(folder.join(name), text).unwrap();
@@ -369,7 +377,7 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
     put("n1/logs/old.tar", &tar(&[("topo.txt", "\tGPU0\nGPU0\t X \n")]));
     put("rack/n2/dmesg", DMESG.as_bytes());
     // Not a report of peerscope, although its name ends as one.
-    put("rack/n2/nvbandwidth.json", br#"{"nvbandwidth": {"testcases": []}}"#);
+    put("rack/n2/topo.json", b"\tGPU0\nGPU0\t X \n");
     put("n3.tar", &tar(&[("n3/q.txt", NARROW)]));
     put("n4/letter.txt", b"dear all");
     put("n5.tar", &tar(&[("letter.txt", "dear all")]));
