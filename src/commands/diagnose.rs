@@ -89,7 +89,7 @@ fn of_output(inputs: &[Input], judging: &Judging) -> Result<Judged, Failure> {
             let cut = cut.map(|cut| format!("; {} was cut off, or cannot be unpacked", cut.name));
             let nothing = format!("{name} {why}{}", cut.unwrap_or_default());
             match inputs.iter().all(|input| input.text.trim().is_empty()) {
-                true => Err(nothing.into()),
+                true => Err(format!("{name} is empty").into()),
                 false => Ok(Err(nothing)),
             }
         }

@@ -167,7 +167,7 @@ fn a_report_that_cannot_be_read_is_named() {
     let whole = read_json(HARDWARE_REPORT).to_string();
     let half: String = whole.chars().take(whole.len() / 2).collect();
     for (name, text, what) in [
-        ("empty.json", "", "not JSON"),
+        ("empty.json", "", "is empty"),
         ("broken.json", "{]", "not JSON"),
         ("truncated.json", half.as_str(), "not JSON"),
         ("list.json", "[1, 2]", "no \"schema\""),
