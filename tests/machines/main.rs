@@ -22,6 +22,7 @@ mod fake;
 mod injected;
 mod live;
 mod pages;
+mod pasted;
 mod reports;
 mod shadow;
 
@@ -126,6 +127,7 @@ fn main() {
         sampled(live::trials()),
         sampled(cases::trials()),
         expectations::trials(),
+        pasted::trials(),
         sampled(injected::trials()),
         reports::trials(),
         shadow::trials(),
