@@ -216,7 +216,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         parts.join("; ")
     );
     let plan = Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::Partitions]);
-    let found = RULE.finding(Subject::Machine, message, plan).gpus(&apart);
+    let found = RULE.on_machine(message, plan).gpus(&apart);
     Some(found.at(Severity::Warning))
 }
 

@@ -67,7 +67,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
         false => broken_off::plan(evidence, &broken),
     };
     let found = rule
-        .finding(Subject::Machine, message, plan)
+        .on_machine(message, plan)
         .gpus(&gpus)
         .about_pairs(lost_pairs(measurements, &bad))
         .fact("pattern", first.map(|first| first.name()));

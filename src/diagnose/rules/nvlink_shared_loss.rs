@@ -1,6 +1,7 @@
 //! NVLinks that all GPUs of a model lack below NVSwitches: a loss that comparing them with each other cannot show.
 
 use super::nvlink_ends::{Links, link_numbers, numbers};
+use super::nvlink_inactive;
 use super::nvlink_missing::is_board;
 use super::prelude::*;
 use crate::models;
@@ -72,19 +73,9 @@ fn few_behind_switches(
             .map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&lacking(links, made))))
             .collect(),
     };
-    let subject = match indices.as_slice() {
-        [index] => Subject::Gpu { index: *index },
-        _ => Subject::Machine,
-    };
-    rule.finding(
-        subject,
-        message,
-        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
-            .if_it_stays([Step::Service(Served::Board)]),
-    )
-    .fact("inactive_links", inactive)
-    .fact("active_count", most)
-    .gpus(&indices)
+    rule.on_gpus(&indices, message, nvlink_inactive::behind_switches(Step::Service(Served::Board)))
+        .fact("inactive_links", inactive)
+        .fact("active_count", most)
 }
 
 /// Returns the numbers of the links of a model with so many that are not up on this GPU.

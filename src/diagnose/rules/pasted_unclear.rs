@@ -78,7 +78,7 @@ pub(crate) fn decide(evidence: &Evidence<'_>, findings: &mut [Finding]) {
             ),
         };
         let plan = Plan::now(step).then([Step::CheckWithPeerscope]);
-        let better = RULE.finding(Subject::Machine, message, plan).at(Severity::Info);
+        let better = RULE.on_machine(message, plan).at(Severity::Info);
         *finding = Finding { evidence: finding.evidence.clone(), ..better };
     }
 }
@@ -102,8 +102,7 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
         }
     }
     Some(
-        RULE.finding(
-            Subject::Machine,
+        RULE.on_machine(
             format!(
                 "The input does not show whether the machine is healthy; it lacks {}",
                 parts.join(", ")
@@ -122,8 +121,7 @@ fn contradicts(evidence: &Evidence<'_>) -> Option<Finding> {
     let step = if contradictions.is_empty() { Step::LinkStates } else { Step::GiveOneMachine };
     contradictions.extend(bonds::impossible(evidence.snapshot));
     (!contradictions.is_empty()).then(|| {
-        RULE.finding(
-            Subject::Machine,
+        RULE.on_machine(
             format!(
                 "{} in the input; {}",
                 words::count(contradictions.len(), "contradiction"),
@@ -140,8 +138,7 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
     evidence.read_from?;
     let problems = &evidence.snapshot.problems;
     (!problems.is_empty()).then(|| {
-        RULE.finding(
-            Subject::Machine,
+        RULE.on_machine(
             format!(
                 "{} of the input {}; {}",
                 words::count(problems.len(), "part"),
