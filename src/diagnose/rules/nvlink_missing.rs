@@ -130,7 +130,7 @@ fn finding(
         Plan::now([Step::AskHost(Ask::NvLink), Step::NvLinkDisabled])
     } else {
         // Boards of four GPUs connect them without switches, and run no fabric manager.
-        let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricLog);
+        let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricManager);
         Plan::now([Step::NvLinkDisabled, Step::NvLinkLog])
             .then(fabric)
             .then([Step::PowerCycle])
@@ -198,7 +198,7 @@ fn of_fewer(
     };
     let look = match may_have_bridge(evidence, gpu.index) {
         true => Step::BridgesFitted(all(&[gpu.index])),
-        false => Step::FabricLog,
+        false => Step::FabricManager,
     };
     let mut found = RULE
         .finding(
@@ -221,7 +221,7 @@ fn of_fewer(
     }
     let swap = Step::SwapTest(Part::of(&[gpu.index]));
     found.suspects.extend([
-        suspect(Cause::LinksDisabled, [Step::FabricLog, Step::XidOf("74")]),
+        suspect(Cause::LinksDisabled, [Step::FabricManager, Step::XidOf("74")]),
         suspect_if(Cause::GpuItself, [swap], Sign::FaultMoves),
     ]);
     found

@@ -75,7 +75,6 @@ fn few_behind_switches(
     };
     rule.on_gpus(&indices, message, nvlink_inactive::behind_switches(Step::Service(Served::Board)))
         .fact("inactive_links", inactive)
-        .fact("active_count", most)
 }
 
 /// Returns the numbers of the links of a model with so many that are not up on this GPU.

@@ -142,7 +142,6 @@ fn finding(
     };
     let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
     RULE.finding(subject, format!("The input says that {what}; {}", words::spelt(&lines)), plan)
-        .fact("lines", lines)
         .at_if(kind == TooManyPeers, Severity::Warning)
 }
 
