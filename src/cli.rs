@@ -224,11 +224,10 @@ pub struct ExpectArgs {
 
 /// Returns what `diagnose --help` says of its input.
 fn what_is_read() -> String {
-    let tools: Vec<&str> = pasted::tools().collect();
     format!(
         "Output of other tools on one machine, or a report of peerscope (JSON or HTML): files, folders, archives (.gz, \
          .tar, .zip); '-' is standard input. Read is the output of {}",
-        tools.join(", ")
+        pasted::tools().collect::<Vec<_>>().join(", ")
     )
 }
 

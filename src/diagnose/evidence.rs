@@ -12,7 +12,7 @@ use super::words;
 use explain::{Explanation, Floors};
 use model::host::HostCopy;
 use model::measurement::{AerAdded, LinkUnderLoad, Measurements, PeerBandwidth};
-use model::pasted::Pasted;
+use model::pasted::{Pasted, PastedFault};
 use model::placement::{Pair, Path};
 use model::report::Report;
 use model::request::Request;
@@ -97,6 +97,11 @@ impl<'a> Evidence<'a> {
             index: None,
             beliefs: None,
         }
+    }
+
+    /// Returns the faults that lines of other tools state.
+    pub(crate) fn stated(&self) -> impl Iterator<Item = &'a PastedFault> + use<'a> {
+        self.read_from.into_iter().flat_map(|read| &read.faults)
     }
 
     /// Returns how many times in a second something was counted. A run of less than a second counts as one second, since

@@ -19,71 +19,73 @@ use model::units::{Bytes, GbPerSecond};
 
 /// Copies over NVLink 1: P100.
 const NVLINK_1: Expected = row(
+    // P100: 18.3 of 20 GB/s over one link, 36.4 of 40 over two (published by Dell)
     "nvlink-1",
     91.0,
     8.0,
     Some([91.0, 92.0]),
-    "P100: 18.3 of 20 GB/s over one link, 36.4 of 40 over two (published by Dell)",
 );
 /// Copies over NVLink 2: V100.
 const NVLINK_2: Expected = row(
+    // V100: 47.9 of 50 GB/s over two links (published by Dell)
     "nvlink-2",
     95.0,
     10.0,
     Some([95.0, 96.0]),
-    "V100: 47.9 of 50 GB/s over two links (published by Dell)",
 );
 /// Copies over NVLink 3. Azure's node check fails A100 pairs below 235 of 300 GB/s, 78%.
-const NVLINK_3: Expected =
-    row("nvlink-3", 92.0, 14.0, Some([92.0, 92.0]), "A100, 12 links: 276 of 300 GB/s (published)");
+const NVLINK_3: Expected = row(
+    // A100, 12 links: 276 of 300 GB/s (published)
+    "nvlink-3",
+    92.0,
+    14.0,
+    Some([92.0, 92.0]),
+);
 /// Copies over NVLink 4. The lowest healthy figure known is 82% (H100, 18 links, 371 of 450 GB/s);
 /// Azure's node check fails H100 pairs below 335, 74%.
 const NVLINK_4: Expected = row(
+    // H200, 18 links: 396 of 450 GB/s (measured); H100: 371 to 380 of 450, 12 links 257 of 300 (published)
     "nvlink-4",
     86.0,
     13.0,
     Some([82.0, 88.0]),
-    "H200, 18 links: 396 of 450 GB/s (measured); H100: 371 to 380 of 450, 12 links 257 of 300 (published)",
 );
 /// Copies over NVLink 5 and later. The only known figures are those of GB200 and GB300, so the margin is wider than for
 /// NVLink 4.
 const NVLINK_5: Expected = row(
+    // GB200 and GB300, 18 links: 768 to 776 of 900 GB/s (published); no figure of others is known
     "nvlink-5",
     86.0,
     15.0,
     Some([85.0, 86.0]),
-    "GB200 and GB300, 18 links: 768 to 776 of 900 GB/s (published); no figure of others is known",
 );
 /// Copies over PCIe below one switch that never reach the processor.
 pub(super) const PCIE_NEAR: Expected = row(
+    // PCIe 5 x16 in one socket: 53 to 56.6 of 63 GB/s; PCIe 4 x8: 13.2 of 15.75; planning value for PCIe
+    // 3: 12 of 15.75 (published)
     "pcie",
     84.0,
     12.0,
     Some([82.0, 90.0]),
-    "PCIe 5 x16 in one socket: 53 to 56.6 of 63 GB/s; PCIe 4 x8: 13.2 of 15.75; planning value for PCIe 3: 12 of \
-     15.75 (published)",
 );
 /// Staged copies, as a share of the narrowest PCIe link to the host: 35 to 38 of 63 GB/s on H200. Figures of other
 /// machines are not known, and the host's memory matters more than the link. So the margin is wide, and the floor lies
 /// at 20%.
 const STAGED: Expected = row(
-    "staged",
-    58.0,
-    65.0,
-    None,
-    "H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured); no figure of others is known",
+    // H200, PCIe 5 x16: 35 to 38 of 63 GB/s (measured); no figure of others is known
+    "staged", 58.0, 65.0, None,
 );
 
 /// Copies between a GPU and page-locked memory of the host, as a share of the narrowest PCIe link between them. The
 /// margin is that of copies through the root complex: the lowest planning value is 76%, and servers whose memory is
 /// that of another socket lose some of it.
 pub(super) const HOST: Expected = row(
+    // PCIe 5 x16: 55.1 to 55.5 of 63 GB/s (measured on H200, published); PCIe 4 x16: 25 to 27 of 31.5
+    // (published); planning value for PCIe 3: 12 of 15.75
     "host",
     86.0,
     15.0,
     Some([76.0, 90.0]),
-    "PCIe 5 x16: 55.1 to 55.5 of 63 GB/s (measured on H200, published); PCIe 4 x16: 25 to 27 of 31.5 (published); \
-     planning value for PCIe 3: 12 of 15.75",
 );
 
 /// Every class of links.
@@ -447,7 +449,11 @@ mod tests {
     fn keys_are_unique_and_every_row_has_a_source() {
         for (at, row) in rows().enumerate() {
             assert!(rows().take(at).all(|other| other.key != row.key), "{}", row.key);
-            assert!(!row.source.is_empty() && row.share.percent <= 100.0, "{}", row.key);
+            assert!(
+                row.share.percent <= 100.0 && !crate::manual::pages::source_of(row.key).is_empty(),
+                "{}",
+                row.key
+            );
             assert!(classes().any(|class| class.key == row.general), "{}", row.key);
         }
     }

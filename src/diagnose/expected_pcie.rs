@@ -6,73 +6,73 @@ use model::snapshot::Snapshot;
 /// Copies over PCIe through the root complex of one processor that is neither Intel's nor AMD's, or not known. Intel's
 /// splits them into packets of 64 bytes, so the margin is wide.
 pub(super) const PCIE_ROOT: Expected = row(
+    // as pcie; NCCL plans a sixth less through Intel processors (published)
     "pcie-root",
     84.0,
     25.0,
     Some([63.0, 90.0]),
-    "as pcie; NCCL plans a sixth less through Intel processors (published)",
 );
 /// The same through Intel's, and between its host bridges.
 const PCIE_ROOT_INTEL: Expected = of_processor(
+    // NCCL plans 10 of 15.75 GB/s; Xeon 6430 and 6530: 20 of 31.5 (published: open-gpu-kernel-modules 26)
     "pcie-root-intel",
     PCIE_ROOT,
     66.0,
     12.0,
     [63.0, 84.0],
-    "NCCL plans 10 of 15.75 GB/s; Xeon 6430 and 6530: 20 of 31.5 (published: open-gpu-kernel-modules 26)",
 );
 /// The same through AMD's.
 const PCIE_ROOT_AMD: Expected = of_processor(
+    // PCIe 4: 25 of 31.5 GB/s, PCIe 5 in one socket: 53 to 56.6 of 63 (published)
     "pcie-root-amd",
     PCIE_ROOT,
     84.0,
     15.0,
     [79.0, 90.0],
-    "PCIe 4: 25 of 31.5 GB/s, PCIe 5 in one socket: 53 to 56.6 of 63 (published)",
 );
 /// Copies over PCIe between host bridges or processors, and copies whose crossings cannot be seen.
 pub(super) const PCIE_FAR: Expected = row(
+    // PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)
     "pcie-far",
     70.0,
     21.0,
     Some([62.0, 81.0]),
-    "PCIe 5 x16 across sockets: 39 to 51 of 63 GB/s (published)",
 );
 /// The same between host bridges of one Intel processor.
 const PCIE_NODE_INTEL: Expected = of_processor(
+    // as pcie-root-intel; the margin is chosen
     "pcie-node-intel",
     PCIE_FAR,
     66.0,
     20.0,
     [63.0, 84.0],
-    "as pcie-root-intel; the margin is chosen",
 );
 /// The same between host bridges of one AMD processor.
 const PCIE_NODE_AMD: Expected = of_processor(
+    // PCIe 5 in one socket: 53 to 56.6 of 63 GB/s (published)
     "pcie-node-amd",
     PCIE_FAR,
     84.0,
     15.0,
     [79.0, 90.0],
-    "PCIe 5 in one socket: 53 to 56.6 of 63 GB/s (published)",
 );
 /// The same across sockets of Intel generations whose links between processors pass little peer traffic.
 const PCIE_FAR_INTEL: Expected = of_processor(
+    // Sapphire Rapids, and Xeons before Skylake: NCCL plans 22 of 63 and 6 of 15.75 GB/s (published)
     "pcie-far-intel",
     PCIE_FAR,
     70.0,
     54.0,
     [35.0, 81.0],
-    "Sapphire Rapids, and Xeons before Skylake: NCCL plans 22 of 63 and 6 of 15.75 GB/s (published)",
 );
 /// The same across sockets of AMD.
 const PCIE_FAR_AMD: Expected = of_processor(
+    // NCCL plans 16 of 31.5 GB/s; 39 to 51 of 63, 22 of 31.5 (published)
     "pcie-far-amd",
     PCIE_FAR,
     70.0,
     31.0,
     [51.0, 81.0],
-    "NCCL plans 16 of 31.5 GB/s; 39 to 51 of 63, 22 of 31.5 (published)",
 );
 
 /// Returns the row of one vendor's processors, which replaces a class.
@@ -82,9 +82,8 @@ const fn of_processor(
     percent: f64,
     margin_percent: f64,
     reached: [f64; 2],
-    source: &'static str,
 ) -> Expected {
-    Expected { general: general.key, ..row(key, percent, margin_percent, Some(reached), source) }
+    Expected { general: general.key, ..row(key, percent, margin_percent, Some(reached)) }
 }
 
 /// A vendor of processors, as far as peer copies through them differ.

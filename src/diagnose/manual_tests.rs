@@ -22,6 +22,23 @@ pub(crate) fn files() -> Vec<(String, String)> {
     files
 }
 
+/// Returns the source of a row of the tables: the comment above its key.
+pub(crate) fn source_of(key: &str) -> String {
+    let tables =
+        [include_str!("expected.rs"), include_str!("expected_pcie.rs"), include_str!("models.rs")];
+    let key = format!("\"{key}\",");
+    let places = tables.iter().filter_map(|table| {
+        let lines: Vec<&str> = table.lines().map(str::trim).collect();
+        let at = lines
+            .iter()
+            .position(|line| line.strip_prefix('(').unwrap_or(line).starts_with(&key))?;
+        let above = lines.get(..at)?.iter().rev();
+        let comment = above.map_while(|line| line.strip_prefix("// "));
+        Some(comment.collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" "))
+    });
+    places.collect()
+}
+
 fn index() -> String {
     let mut text = String::from(
         "# Rules\n\nOne page for each problem that peerscope reports; `peerscope explain CODE` prints it. \
@@ -47,7 +64,8 @@ fn index() -> String {
         let reached = row.reached.map_or("-".into(), |[low, high]| range(low, high, short, " to "));
         text.push_str(&format!(
             "| `{}` | {percent} | {margin_percent} | {reached} | {} |\n",
-            row.key, row.source
+            row.key,
+            source_of(row.key)
         ));
     }
     text.push_str(

@@ -17,16 +17,7 @@ pub const PHRASES: &[&str] = &[
 ];
 
 /// Facts that the message or the location of a finding always has.
-pub const SAID: [&str; 8] = [
-    "width",
-    "width_possible",
-    "lacks",
-    "decided_by",
-    "contradictions",
-    "lines",
-    "problems",
-    "untested",
-];
+pub const SAID: [&str; 3] = ["width", "width_possible", "untested"];
 
 #[cfg(test)]
 mod tests {
@@ -64,7 +55,7 @@ mod tests {
     fn phrases_are_about_facts_of_rules() {
         let mut facts: BTreeSet<String> = ["gpus", "pairs"].map(String::from).into();
         written(Path::new(env!("CARGO_MANIFEST_DIR")), &mut facts);
-        assert!(facts.len() > 150, "{}", facts.len());
+        assert!(facts.len() > 130, "{}", facts.len());
         let places = PHRASES.iter().flat_map(|phrase| phrase.split('{').skip(1));
         let names = places.flat_map(|place| place.split('}').next().unwrap().split(".."));
         for name in names.chain(SAID) {

@@ -118,6 +118,11 @@ impl Rule {
         }
     }
 
+    /// Returns a finding about the machine.
+    pub(crate) fn on_machine(&self, message: impl Into<String>, plan: impl Into<Plan>) -> Finding {
+        self.finding(Subject::Machine, message, plan)
+    }
+
     /// Returns a finding about these GPUs.
     pub(crate) fn on_gpus(
         &self,

@@ -19,7 +19,6 @@ pub struct Pasted {
     /// Origin of each fact and figure.
     pub origins: Vec<Origin>,
     /// Lines in which a tool states a fault of the machine.
-    #[serde(default)]
     pub faults: Vec<PastedFault>,
     /// Values that contradict each other, a sentence each. The first one was kept.
     pub contradictions: Vec<String>,

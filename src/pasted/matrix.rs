@@ -34,6 +34,16 @@ pub(crate) struct Numbered {
     pub used: usize,
 }
 
+impl Numbered {
+    /// Returns each figure with its row and column, and its line.
+    pub(crate) fn figures(&self) -> impl Iterator<Item = ((usize, usize), f64, u32)> {
+        self.rows.iter().enumerate().flat_map(|(row, cells)| {
+            let cells = cells.iter().enumerate();
+            cells.filter_map(move |(column, (value, line))| Some(((row, column), (*value)?, *line)))
+        })
+    }
+}
+
 /// Most rows and columns that are read.
 const MOST: usize = 160;
 

@@ -5,7 +5,7 @@ use model::host::HostWay;
 use model::measurement::Verified;
 use model::pasted::PastedFaultKind;
 use model::placement::Path;
-use model::reading::Unknown;
+use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, PciKind, Xid};
 use model::units::{Bytes, PciAddress};
 
@@ -52,8 +52,8 @@ pub(crate) enum Note {
     Local(Key, Bytes, Printed),
     HostCopy(Key, HostWay, Bytes, Printed),
     Latency(Key, Key, Path, Printed),
-    /// The list of this GPU's NVLinks ends with the input, or with dots that stand for others.
-    CutLinks(Key, Cut),
+    /// The list of this GPU's NVLinks ends with the input, and may be whole; true: it ends with dots that stand for others.
+    CutLinks(Key, bool),
     /// A fault of the machine, in the tool's words. Address of the GPU, if it is there.
     Fault(PastedFaultKind, Option<PciAddress>, String),
     /// An error that may be none of the machine's, or something that was not understood, in the tool's words. The machine is
@@ -83,15 +83,6 @@ impl Note {
         };
         size_of::<Told>() + more
     }
-}
-
-/// The end of a list that may not be whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
-    /// The input ends: the list may be whole.
-    ByEnd,
-    /// Dots stand for what was left out.
-    ByDots,
 }
 
 /// A figure: GB/s, or microseconds for latencies.
@@ -170,6 +161,21 @@ impl Notes {
         let mut gpu = Gpu::unread(0, &NOT_THERE);
         set(&mut gpu);
         self.add(line, Note::Gpu(key.clone(), Box::new(gpu)));
+    }
+
+    /// Adds the address of a GPU, and more facts of it.
+    pub(crate) fn at(
+        &mut self,
+        line: u32,
+        key: &Key,
+        address: PciAddress,
+        set: impl FnOnce(&mut Gpu),
+    ) {
+        self.same(line, key.clone(), Key::Pci(address));
+        self.gpu(line, key, |gpu| {
+            gpu.pci = Reading::Known(address);
+            set(gpu);
+        });
     }
 
     /// Adds facts of a pair.

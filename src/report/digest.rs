@@ -175,7 +175,7 @@ impl<'a> Digest<'a> {
         let verdict = &self.report.verdict;
         let less = self.less();
         let found = match (self.found(), verdict.verdict, verdict.tested) {
-            (Some(found), ..) => format!("{found}; "),
+            (Some(found), ..) => found + "; ",
             (None, Conclusion::Healthy, _) if !less.is_empty() => {
                 "nothing is at fault in what was judged; ".to_owned()
             }

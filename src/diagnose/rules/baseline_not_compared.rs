@@ -31,7 +31,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if let Some(since) = Since::of(evidence) {
         let why = since.began_again?;
         let message = format!("No counter can be compared with that of {}; {why}", since.then);
-        return Some(RULE.finding(Subject::Machine, message, [Step::CheckAgain]));
+        return Some(RULE.on_machine(message, [Step::CheckAgain]));
     }
     let beside = Beside::of(evidence)?;
     let of = format!("{}, machine {}", beside.old.started_at, beside.old.machine);
@@ -40,7 +40,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     if absent > 0 {
         let message =
             format!("The earlier report lacks the rows of {absent} measurements; it is of {of}");
-        let found = RULE.finding(Subject::Machine, message, [Step::WholeReport]);
+        let found = RULE.on_machine(message, [Step::WholeReport]);
         return Some(found);
     }
     if beside.counterparts(evidence).compared > 0 {
@@ -51,7 +51,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!(
         "None of {then} measurements of the earlier report can be compared with the {now} of this one; it is of {of}"
     );
-    Some(RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline]))
+    Some(RULE.on_machine(message, [Step::CheckAsBaseline]))
 }
 
 /// Returns a finding if most figures of the earlier report have no counterpart, but not all.
@@ -71,7 +71,7 @@ pub(crate) fn mostly(
             old.started_at,
             old.machine,
         );
-        RULE.finding(Subject::Machine, message, [Step::CheckAsBaseline])
+        RULE.on_machine(message, [Step::CheckAsBaseline])
     })
 }
 

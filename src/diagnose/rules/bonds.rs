@@ -81,7 +81,7 @@ fn fewer(
         let of = group.pairs.iter().filter_map(|pair| counts.get(pair));
         let of = words::distinct(of.map(|links| format!("NV{links}").replace("NV0", "none")));
         let message = format!("NVLinks {}: {of} by the matrix, {normal}", evidence.place(&group));
-        let fix = if card { Step::Reseat(Part::Bridge) } else { Step::FabricLog };
+        let fix = if card { Step::Reseat(Part::Bridge) } else { Step::FabricManager };
         let plan = [Step::LinkStates, fix, Step::XidOf("74"), Step::PowerCycle];
         rule.on_group(&group, message, plan)
     };

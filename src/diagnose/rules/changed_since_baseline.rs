@@ -67,6 +67,6 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let then = &beside.old.started_at;
     let message = format!("{count} since the earlier report of {then}; {}", changes.join("; "));
     let steps = [Step::Nothing(Fine::IfMeant), Step::NewBaseline];
-    let found = RULE.finding(Subject::Machine, message, steps);
+    let found = RULE.on_machine(message, steps);
     (!changes.is_empty()).then(|| found.fact("changes", changes.len()))
 }

@@ -90,7 +90,7 @@ fn of_page_locking(pinning: &[Pinning]) -> Option<Finding> {
         if bad.iter().any(|cell| cell.ending.status == Status::Hung) { "hangs" } else { "fails" };
     let message = format!("Page-locking memory of the host {does}; {reasons}");
     let plan = Plan::now([Step::DriverLog, Step::CheckAgain]).if_it_stays([Step::Reboot]);
-    let found = RULE.finding(Subject::Machine, message, plan).fact("measurements", bad.len());
+    let found = RULE.on_machine(message, plan).fact("measurements", bad.len());
     (!bad.is_empty()).then_some(found)
 }
 

@@ -248,7 +248,7 @@ fn of_processes(evidence: &Evidence<'_>) -> Option<Finding> {
         ways.join(", "),
     );
     let steps = Plan::now([Step::CheckAgain, Step::Xid]).if_it_stays([Step::OtherDriver]);
-    let found = RULE.finding(Subject::Machine, message, steps);
+    let found = RULE.on_machine(message, steps);
     Some(found.fact("ways_wrong", Fact::Count(wrong.len() as u64)).gpus(&gpus))
 }
 

@@ -64,7 +64,7 @@ fn from_cuda(evidence: &Evidence<'_>) -> Option<Finding> {
         false => vec![Step::DriverLog, Step::MigMode, Step::Container],
     };
     let found = RULE
-        .finding(Subject::Machine, message, steps)
+        .on_machine(message, steps)
         .fact("hidden_gpus", Fact::Gpus(gpus))
         .fact("cuda_order", shown);
     Some(found.at_if(!masked, Severity::Warning))
@@ -100,9 +100,7 @@ fn perhaps(snapshot: &Snapshot, open: &[&DisplayFunction]) -> Finding {
         words::count(addresses.len(), "GPU"),
         words::addresses(&addresses),
     );
-    RULE.finding(Subject::Machine, message, plan(&addresses))
-        .fact("addresses", addresses)
-        .at(Severity::Warning)
+    RULE.on_machine(message, plan(&addresses)).fact("addresses", addresses).at(Severity::Warning)
 }
 
 fn plan(addresses: &[PciAddress]) -> Plan {

@@ -44,9 +44,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let others = words::after(" ", library.or(driver));
     let refused_it = if refused { "; NVML does not start (error 18)" } else { "" };
     Some(
-        RULE.finding(
-            Subject::Machine,
-            format!("The loaded kernel module{loaded} and the NVIDIA libraries{others} differ{refused_it}"),
+        RULE.on_machine(format!("The loaded kernel module{loaded} and the NVIDIA libraries{others} differ{refused_it}"),
             Plan::now([Step::Reboot, Step::CheckAgain])
                 .if_it_stays([Step::Dkms, Step::Container]),
         )

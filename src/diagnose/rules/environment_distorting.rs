@@ -30,6 +30,6 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let count = words::count(removed.len(), "variable");
     let message = format!("Measured without {count} of the environment; {}", removed.join(", "));
     let steps = [Step::Nothing(Fine::Always), Step::UnsetForOthers];
-    let found = RULE.finding(Subject::Machine, message, steps);
+    let found = RULE.on_machine(message, steps);
     (!removed.is_empty()).then(|| found.fact("removed", variables))
 }

@@ -46,7 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         words::count(beyond.len(), "bound"),
         probes.collect::<Vec<_>>().join(", ")
     );
-    let found = RULE.finding(Subject::Machine, message, [Step::CheckAsExpected]);
+    let found = RULE.on_machine(message, [Step::CheckAsExpected]);
     let found = found.fact("unchecked", beyond.len()).pairs(&pairs);
     (!beyond.is_empty()).then_some(found)
 }

@@ -79,7 +79,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         unknown.into_iter().chain(reasons).collect::<Vec<_>>().join("; ")
     );
     let plan = Plan::now([Step::CheckAllStandard]).otherwise([Step::ChangeExpectations]);
-    (count > 0).then(|| RULE.finding(Subject::Machine, message, plan).fact("unchecked", count))
+    (count > 0).then(|| RULE.on_machine(message, plan).fact("unchecked", count))
 }
 
 #[cfg(test)]

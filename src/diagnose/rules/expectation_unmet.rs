@@ -49,7 +49,7 @@ fn number_of_gpus(evidence: &Evidence<'_>, expected: &Expectations) -> Option<Fi
     let plan = Plan::now([Step::Bus, Step::DriverLog])
         .if_it_stays([Step::PowerCables(no_gpu()), Step::Reseat(Part::Gpu(no_gpu()))])
         .otherwise([Step::ChangeExpectations]);
-    let finding = RULE.finding(Subject::Machine, message, plan);
+    let finding = RULE.on_machine(message, plan);
     Some(finding.fact("expected", count).fact("found", found))
 }
 

@@ -110,7 +110,7 @@ fn finding(
     let plan = match carries.is_empty() || of_a_tray(evidence.snapshot) {
         true => plan,
         false => Plan::now([Step::Nothing(Fine::Always)])
-            .and(When::Afterwards, [Step::UpdateFabric, Step::FabricLog, Step::CheckAgain]),
+            .and(When::Afterwards, [Step::UpdateFabric, Step::FabricManager, Step::CheckAgain]),
     };
     RULE.finding(Subject::of_gpus(gpus), format!("{who}: {what}{said}{carries}"), plan)
         .gpus(gpus)
@@ -216,7 +216,7 @@ fn cliques(switched: &[&Gpu]) -> Option<Finding> {
         parts.join("; ")
     );
     let plan = Plan::now([Step::Nothing(Fine::IfMeant)]).otherwise([Step::Partitions]);
-    let found = RULE.finding(Subject::Machine, message, plan).gpus(&apart);
+    let found = RULE.on_machine(message, plan).gpus(&apart);
     Some(found.at(Severity::Warning))
 }
 
@@ -319,7 +319,7 @@ fn of_host() -> Vec<Suspect> {
 fn of_some() -> Vec<Suspect> {
     let restart = [Step::RestartFabricManager, Step::CheckAgain];
     vec![
-        suspect(Cause::LinksDown, [Step::LinkStates, Step::FabricLog]),
+        suspect(Cause::LinksDown, [Step::LinkStates, Step::FabricManager]),
         suspect(Cause::FabricStartedBefore, restart),
     ]
 }

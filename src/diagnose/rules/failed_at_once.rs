@@ -59,7 +59,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus = words::unique(broken_off::gpus(&broken).into_iter().chain(of_first));
     let reset = Step::ResetGpu(steps::all(&gpus));
     let plan = match broken.is_empty() {
-        true => Plan::now([Step::Xid, Step::FabricLog, Step::CheckAgain]).if_it_stays([
+        true => Plan::now([Step::Xid, Step::FabricManager, Step::CheckAgain]).if_it_stays([
             reset,
             Step::PowerCycle,
             Step::CheckSubsets,
@@ -67,7 +67,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
         false => broken_off::plan(evidence, &broken),
     };
     let found = rule
-        .finding(Subject::Machine, message, plan)
+        .on_machine(message, plan)
         .gpus(&gpus)
         .about_pairs(lost_pairs(measurements, &bad))
         .fact("pattern", first.map(|first| first.name()));

@@ -57,7 +57,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
             .filter_map(|gpu| gpu.pci.get())
             .map(|address| address.to_string())
             .collect();
-        let found = RULE.finding(Subject::Machine, what, next);
+        let found = RULE.on_machine(what, next);
         findings.push(found.fact("addresses", Fact::Texts(addresses)));
         gone.clear();
     }
@@ -67,7 +67,7 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let lost = || OneOf(vec![gpu.index]);
         let next = Plan::now([Step::Bus, Step::DriverLog])
             .if_it_stays([Step::PowerCables(lost()), Step::Reseat(Part::Gpu(lost()))]);
-        let found = RULE.finding(Subject::Machine, what, next);
+        let found = RULE.on_machine(what, next);
         findings.push(found);
     }
     let mut changes = beside.facts(evidence);

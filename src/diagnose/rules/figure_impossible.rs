@@ -66,7 +66,7 @@ fn no_figure(evidence: &Evidence<'_>) -> Option<Finding> {
     let find = [Step::UpdateDriver, Step::Xid, Step::SendReport];
     let plan = Plan::now([Step::CheckAgain]).if_it_stays(find);
     Some(
-        RULE.finding(Subject::Machine, message, plan)
+        RULE.on_machine(message, plan)
             .fact("figures", figures.len())
             .fact("flows", (!flows.is_empty()).then_some(flows))
             .pairs(&pairs),

@@ -30,7 +30,7 @@
 
 use super::lost;
 use super::prelude::*;
-use model::pasted::PastedFaultKind;
+use model::pasted::{PastedFault, PastedFaultKind};
 use model::pcie::VGA;
 use model::snapshot::BoundDriver;
 
@@ -152,9 +152,8 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let at = || At(vec![address]);
     let no_gpu = || OneOf(Vec::new());
     let cables_and_seat = [Step::PowerCables(no_gpu()), Step::Reseat(Part::Gpu(no_gpu()))];
-    let said = evidence.read_from.map_or(&[][..], |read| &read.faults).iter();
-    let said = said.filter(|fault| fault.pci == Some(address) && fault.kind.is_of_start());
-    let said: Vec<_> = said.collect();
+    let is_own = |fault: &&PastedFault| fault.pci == Some(address) && fault.kind.is_of_start();
+    let said: Vec<_> = evidence.stated().filter(is_own).collect();
     let worst = said.iter().map(|fault| fault.kind).max();
     let (what, plan) = match display.driver.known() {
         _ if worst == Some(PastedFaultKind::NoWindow) => (
@@ -227,8 +226,7 @@ fn some_of(missing: &Missing<'_>) -> Finding {
         words::addresses(&addresses),
     );
     let log = Step::DriverLogOf(At(addresses.clone()));
-    RULE.finding(Subject::Machine, message, [log, Step::PowerCycle, Step::CheckAgain])
-        .fact("addresses", addresses)
+    RULE.on_machine(message, [log, Step::PowerCycle, Step::CheckAgain]).fact("addresses", addresses)
 }
 
 /// Returns one line for functions that NVML does not list on purpose.
@@ -254,7 +252,7 @@ fn by_design(why: Why, functions: &[&DisplayFunction]) -> Finding {
             Plan::now([Step::Nothing(Fine::Always)]),
         ),
     };
-    RULE.finding(Subject::Machine, format!("{number} {what}; {at}"), plan)
+    RULE.on_machine(format!("{number} {what}; {at}"), plan)
         .at(Severity::Info)
         .fact("addresses", addresses)
 }

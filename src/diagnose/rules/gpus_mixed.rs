@@ -39,8 +39,7 @@ fn of_models(models: &BTreeMap<&str, Vec<&Gpu>>) -> Option<Finding> {
         models.iter().map(|(model, gpus)| (*model, indices(gpus))).collect();
     let message = format!("The GPUs are of {} models; {}", models.len(), words::by_value(&models));
     let steps = [Step::CompareOrdered, Step::DeviceOrder];
-    let found =
-        RULE.finding(Subject::Machine, message, steps).fact("gpus_by_model", words::table(&models));
+    let found = RULE.on_machine(message, steps).fact("gpus_by_model", words::table(&models));
     (models.len() > 1).then_some(found)
 }
 
@@ -60,9 +59,7 @@ fn firmware(evidence: &Evidence<'_>, model: &str, gpus: &[&Gpu]) -> Option<Findi
         versions.len(),
         words::by_value(&versions)
     );
-    let found = RULE
-        .finding(Subject::Machine, message, [step])
-        .fact("gpus_by_version", words::table(&versions));
+    let found = RULE.on_machine(message, [step]).fact("gpus_by_version", words::table(&versions));
     Some(found.at_if(gpus.iter().any(|gpu| gpu.in_fabric()), Severity::Warning))
 }
 

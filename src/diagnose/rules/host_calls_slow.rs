@@ -50,7 +50,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let is_bare = evidence.snapshot.host.virtual_machine.get() == Some(false);
     let plan = Plan::now([Step::Stop(Work::Tools), Step::PowerSaving, Step::CheckAgain])
         .if_it_stays((!is_bare).then_some(Step::AskHost(Ask::Processors)));
-    Some(RULE.finding(Subject::Machine, message, plan).fact("median_us", Fact::figure(middle)))
+    Some(RULE.on_machine(message, plan).fact("median_us", Fact::figure(middle)))
 }
 
 #[cfg(test)]

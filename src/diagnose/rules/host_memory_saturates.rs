@@ -84,7 +84,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus = words::count(worst.copies.len(), "GPU");
     let message = format!("{gpus} at once with the host: {}; {limit}", all.join(", "));
     let indices = words::unique(worst.copies.iter().map(|copy| copy.gpu));
-    Some(RULE.finding(Subject::Machine, message, plan).gpus(&indices))
+    Some(RULE.on_machine(message, plan).gpus(&indices))
 }
 
 /// Returns true if `load-limited-by-design` names a link above every GPU that shares one with another.

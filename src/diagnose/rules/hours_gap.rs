@@ -52,7 +52,7 @@ pub(super) fn finding(rule: &Rule, evidence: &Evidence<'_>) -> Option<Finding> {
     };
     let plan = Plan::now(steps).and(When::Afterwards, [Step::CheckAgain]);
     Some(
-        rule.finding(Subject::Machine, message, plan)
+        rule.on_machine(message, plan)
             .fact("ran_for", Fact::Seconds(soak.seconds))
             .fact("rounds_not_run", usize::try_from(soak.rounds_lost).unwrap_or(usize::MAX)),
     )

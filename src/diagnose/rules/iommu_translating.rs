@@ -66,8 +66,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
             (None, None) => String::new(),
         },
     );
-    let found =
-        RULE.finding(Subject::Machine, message, plan).gpus(&gpus).fact("broken_pairs", broken);
+    let found = RULE.on_machine(message, plan).gpus(&gpus).fact("broken_pairs", broken);
     Some(found.at_if(pairs.is_empty() || !tried, Severity::Info))
 }
 

@@ -68,7 +68,7 @@ fn finding(evidence: &Evidence<'_>, low: &Low<'_>) -> Finding {
             true if evidence.virtual_machine() => {
                 vec![Step::LinkErrors, Step::AskHost(Ask::NvLink)]
             }
-            true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricLog],
+            true => vec![Step::LinkErrors, Step::NvLinkLog, Step::FabricManager],
         };
         let first = [Step::Stop(Work::OnMachine), Step::CheckFull];
         (RULE.severity, "no link that they share shows why", Plan::now(first).if_it_stays(own))

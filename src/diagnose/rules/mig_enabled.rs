@@ -47,7 +47,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         if differ { "; it is off for others of the same model" } else { "" },
     );
     let off = Step::MigOff(all(&indices));
-    let found = RULE.finding(Subject::Machine, message, [off]).gpus(&indices);
+    let found = RULE.on_machine(message, [off]).gpus(&indices);
     Some(found.at_if(differ, Severity::Warning))
 }
 

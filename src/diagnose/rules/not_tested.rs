@@ -60,7 +60,7 @@ fn of_check(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        RULE.finding(Subject::Machine, parts.join("; "), plan(evidence, measurements))
+        RULE.on_machine(parts.join("; "), plan(evidence, measurements))
             .fact("untested", coverage.untested)
             // The message has all reasons if they are few.
             .fact(

@@ -42,7 +42,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let coverage = coverage(evidence.measured());
     Some(
-        RULE.finding(Subject::Machine, format!("Nothing was measured: {why}"), plan(evidence))
+        RULE.on_machine(format!("Nothing was measured: {why}"), plan(evidence))
             .fact("gpus", evidence.snapshot.gpus.len())
             .fact("untested", (coverage.untested > 0).then_some(coverage.untested))
             .about_pairs(not_tested::untested_pairs(evidence.measured())),

@@ -38,22 +38,28 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let of = |load: &LinkUnderLoad| {
-        let counted: Vec<_> = load
-            .nvlink_errors
-            .iter()
-            .flatten()
-            .copied()
-            .filter(|errors| errors.all() > 0)
-            .collect();
-        (!counted.is_empty()).then(|| finding(evidence, load.index, &counted))
+    let live =
+        |load: &LinkUnderLoad| (load.index, load.nvlink_errors.iter().flatten().copied().collect());
+    let all: Vec<(u32, Vec<_>)> = match evidence.read_from {
+        Some(_) => of_input(evidence.snapshot),
+        None => evidence.links().iter().map(live).collect(),
     };
-    let live = evidence.links().iter().filter_map(of);
-    live.chain(evidence.read_from.into_iter().flat_map(|_| of_input(evidence))).collect()
+    // Links that counted nothing in the same time show that it is not usual here.
+    let clean = all.iter().flat_map(|(_, links)| links).any(|one| one.all() == 0);
+    let of = |(index, links): &(u32, Vec<NvLinkErrorsAdded>)| {
+        let counted: Vec<_> = links.iter().copied().filter(|one| one.all() > 0).collect();
+        let odd = clean && counted.iter().any(|one| one.crc + one.recovery > 0);
+        let found = (!counted.is_empty()).then(|| finding(evidence, *index, &counted))?;
+        Some(match evidence.read_from {
+            Some(_) => found.at(if odd { Severity::Warning } else { Severity::Info }),
+            None => found,
+        })
+    };
+    all.iter().filter_map(of).collect()
 }
 
-/// Returns the findings on counters that other tools show. They count since the driver was loaded.
-fn of_input(evidence: &Evidence<'_>) -> Vec<Finding> {
+/// Returns the counters that other tools show, since the driver was loaded.
+fn of_input(snapshot: &Snapshot) -> Vec<(u32, Vec<NvLinkErrorsAdded>)> {
     let errors = |link: &NvLink| NvLinkErrorsAdded {
         link: link.link,
         crc: link.crc_errors.get().unwrap_or(0),
@@ -61,18 +67,8 @@ fn of_input(evidence: &Evidence<'_>) -> Vec<Finding> {
         recovery: link.recovery_errors.get().unwrap_or(0),
         ..NvLinkErrorsAdded::default()
     };
-    let gpus = evidence.snapshot.gpus.iter();
     let links = |gpu: &Gpu| gpu.nvlinks.known().into_iter().flatten().map(errors).collect();
-    let all: Vec<(u32, Vec<_>)> = gpus.map(|gpu| (gpu.index, links(gpu))).collect();
-    // Links that counted nothing in the same time show that it is not usual here.
-    let clean = all.iter().flat_map(|(_, links)| links).any(|one| one.all() == 0);
-    let of = |(index, links): &(u32, Vec<NvLinkErrorsAdded>)| {
-        let counted: Vec<_> = links.iter().copied().filter(|one| one.all() > 0).collect();
-        let odd = clean && counted.iter().any(|one| one.crc + one.recovery > 0);
-        let found = (!counted.is_empty()).then(|| finding(evidence, *index, &counted))?;
-        Some(found.at(if odd { Severity::Warning } else { Severity::Info }))
-    };
-    all.iter().filter_map(of).collect()
+    snapshot.gpus.iter().map(|gpu| (gpu.index, links(gpu))).collect()
 }
 
 fn finding(evidence: &Evidence<'_>, index: u32, counted: &[NvLinkErrorsAdded]) -> Finding {

@@ -216,9 +216,7 @@ fn faults(evidence: &Evidence<'_>, subject: Subject, gpus: &[&Links<'_>], most: 
                     gpus.iter().map(|links| links.active.len()).min().unwrap_or(0)
                 ),
             };
-            let board = gpus.iter().any(|links| {
-                links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name))
-            });
+            let board = gpus.iter().any(|links| nvlink_missing::is_part_of_board(links.gpu));
             let plan = if board {
                 Plan::now([Step::XidOf("74"), Step::LinkErrors, Step::PowerCycle])
                     .if_it_stays([Step::Service(Served::ModulesAndBoard)])
@@ -272,7 +270,7 @@ fn on_a_tray() -> Plan {
 }
 
 /// Returns the steps if NVSwitches connect the GPUs.
-fn behind_switches(last: Step) -> Plan {
+pub(super) fn behind_switches(last: Step) -> Plan {
     Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([last])
 }
 
@@ -386,9 +384,7 @@ fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices = nvlink_ends::indices(gpus);
     let active = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
     RULE
-        .finding(
-            Subject::Machine,
-            format!(
+        .on_machine(format!(
                 "NVLinks {} of {} are not active; no GPU of this model ({model}) here has more than {active} active, \
              so this is probably how the machine is wired",
                 words::unique(gpus.iter().map(|links| numbers(&links.inactive))).join(" or "),

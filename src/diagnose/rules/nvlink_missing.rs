@@ -49,8 +49,7 @@ pub(super) fn may_have_bridge(evidence: &Evidence<'_>, gpu: u32) -> bool {
         return true;
     };
     let mut links = gpu.nvlinks.known().into_iter().flatten();
-    let on_board = gpu.name.known().is_some_and(|name| is_sxm(name));
-    !on_board && !links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
+    !is_part_of_board(gpu) && !links.any(|link| link.remote.get() == Some(NvLinkRemote::Switch))
 }
 
 /// Returns what to reseat if links of a GPU have errors, and what may cause them.
@@ -93,7 +92,7 @@ fn without_any(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn others_may_have_them(snapshot: &Snapshot, model: &str) -> bool {
     let is_same = |gpu: &&Gpu| gpu.name.known().is_some_and(|name| name == model);
     let shows_none = |gpu: &Gpu| {
-        !gpu.name.known().is_some_and(|name| is_sxm(name))
+        !is_part_of_board(gpu)
             && gpu.mig.get() != Some(true)
             && gpu.nvlinks.known().is_some_and(Vec::is_empty)
     };
@@ -131,7 +130,7 @@ fn finding(
         Plan::now([Step::AskHost(Ask::NvLink), Step::NvLinkDisabled])
     } else {
         // Boards of four GPUs connect them without switches, and run no fabric manager.
-        let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricLog);
+        let fabric = (switches > 0 || gpus.len() > 4).then_some(Step::FabricManager);
         Plan::now([Step::NvLinkDisabled, Step::NvLinkLog])
             .then(fabric)
             .then([Step::PowerCycle])
@@ -199,7 +198,7 @@ fn of_fewer(
     };
     let look = match may_have_bridge(evidence, gpu.index) {
         true => Step::BridgesFitted(all(&[gpu.index])),
-        false => Step::FabricLog,
+        false => Step::FabricManager,
     };
     let mut found = RULE
         .finding(
@@ -222,14 +221,14 @@ fn of_fewer(
     }
     let swap = Step::SwapTest(Part::of(&[gpu.index]));
     found.suspects.extend([
-        suspect(Cause::LinksDisabled, [Step::FabricLog, Step::XidOf("74")]),
+        suspect(Cause::LinksDisabled, [Step::FabricManager, Step::XidOf("74")]),
         suspect_if(Cause::GpuItself, [swap], Sign::FaultMoves),
     ]);
     found
 }
 
 /// Returns true if its board connects it, and not a bridge.
-fn is_part_of_board(gpu: &Gpu) -> bool {
+pub(super) fn is_part_of_board(gpu: &Gpu) -> bool {
     gpu.name.known().is_some_and(|name| is_sxm(name))
 }
 

@@ -69,7 +69,7 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
     };
     let plan = Plan::now([
         Step::LinkErrors,
-        Step::FabricLog,
+        Step::FabricManager,
         Step::RestartFabricManager,
         Step::ResetGpu(all(&[gpu])),
         Step::CheckAgain,

@@ -1,53 +1,26 @@
 //! NVLinks that all GPUs of a model lack below NVSwitches: a loss that comparing them with each other cannot show.
 
 use super::nvlink_ends::{Links, link_numbers, numbers};
+use super::nvlink_inactive;
 use super::nvlink_missing::is_board;
 use super::prelude::*;
 use crate::models;
 
-/// Returns the finding on GPUs that reach NVSwitches over fewer links than their model has.
+/// Returns the finding on GPUs that all reach NVSwitches over fewer links than their model has.
 pub(super) fn finding(
     rule: &Rule,
     evidence: &Evidence<'_>,
     model: &str,
     gpus: &[Links<'_>],
 ) -> Option<Finding> {
-    let short = fewer_than_made(evidence, model, gpus);
-    (!short.is_empty()).then(|| few_behind_switches(rule, evidence, model, &short))
-}
-
-/// Returns the GPUs of a module of which even the best reaches NVSwitches over fewer links than every board of the
-/// model connects. In a virtual machine the host decides which links it shows, and a partition may have fewer.
-fn fewer_than_made<'a>(
-    evidence: &Evidence<'_>,
-    model: &str,
-    gpus: &'a [Links<'a>],
-) -> Vec<&'a Links<'a>> {
-    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
-    let made = models::switched_links(model).map(usize::from);
-    let is_short = made.is_some_and(|made| (1..made).contains(&most));
-    if !is_board(evidence, model) || !is_short {
-        return Vec::new();
+    let most = gpus.iter().map(|links| links.active.len()).max()?;
+    let made = models::switched_links(model)?;
+    let gpus = best_of(evidence, gpus, most);
+    // In a virtual machine the host decides which links it shows, and a partition may have fewer.
+    if gpus.is_empty() || !is_board(evidence, model) || !(1..made.into()).contains(&most) {
+        return None;
     }
-    let switched = |links: &&Links<'_>| {
-        let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
-        // Other tools list links without their ends, and bridges join no module.
-        let unread = |link: &NvLink| link.remote.known().is_none();
-        let is_open = evidence.read_from.is_some() && links.up().all(unread);
-        links.gpu.mig.get() != Some(true) && (is_open || links.up().any(leads_to_switch))
-    };
-    gpus.iter().filter(switched).filter(|links| links.active.len() == most).collect()
-}
-
-/// Returns a finding on GPUs that all reach NVSwitches over fewer links than their model has.
-fn few_behind_switches(
-    rule: &Rule,
-    evidence: &Evidence<'_>,
-    model: &str,
-    gpus: &[&Links<'_>],
-) -> Finding {
     let snapshot = evidence.snapshot;
-    let made = models::switched_links(model).unwrap_or_default();
     // The matrix of another tool shows the same of GPUs whose links it does not list.
     let of = words::grouped(snapshot.bonds.iter().map(|bond| (bond.source, bond.links)));
     let alike = of.iter().filter(|(gpu, links)| {
@@ -59,11 +32,10 @@ fn few_behind_switches(
     // All GPUs mostly lack the same ones, which are then named once.
     let lacks: BTreeSet<Vec<u8>> = gpus.iter().map(|links| lacking(links, made)).collect();
     let named = words::distinct(lacks.iter().map(|links| numbers(links)));
-    let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or_default();
     let message = format!(
         "{}: {most} of {made} NVLinks up; NVLinks {named} are not, which {model} has{}",
         evidence.named(&indices),
-        unreached(evidence, gpus),
+        unreached(evidence, &gpus),
     );
     let inactive: Facts = match (lacks.first(), lacks.len()) {
         (Some(alike), 1) => [("each", link_numbers(alike))].into_iter().collect(),
@@ -72,19 +44,20 @@ fn few_behind_switches(
             .map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&lacking(links, made))))
             .collect(),
     };
-    let subject = match indices.as_slice() {
-        [index] => Subject::Gpu { index: *index },
-        _ => Subject::Machine,
+    let plan = nvlink_inactive::behind_switches(Step::Service(Served::Board));
+    Some(rule.on_gpus(&indices, message, plan).fact("inactive_links", inactive))
+}
+
+/// Returns the GPUs of a module that reach NVSwitches, over as many links as the best.
+fn best_of<'a>(evidence: &Evidence<'_>, gpus: &'a [Links<'a>], most: usize) -> Vec<&'a Links<'a>> {
+    let switched = |links: &&Links<'_>| {
+        let leads_to_switch = |link: &NvLink| link.remote.get() == Some(NvLinkRemote::Switch);
+        // Other tools list links without their ends, and bridges join no module.
+        let unread = |link: &NvLink| link.remote.known().is_none();
+        let is_open = evidence.read_from.is_some() && links.up().all(unread);
+        links.gpu.mig.get() != Some(true) && (is_open || links.up().any(leads_to_switch))
     };
-    rule.finding(
-        subject,
-        message,
-        Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle])
-            .if_it_stays([Step::Service(Served::Board)]),
-    )
-    .fact("inactive_links", inactive)
-    .fact("active_count", most)
-    .gpus(&indices)
+    gpus.iter().filter(switched).filter(|links| links.active.len() == most).collect()
 }
 
 /// Returns the numbers of the links of a model with so many that are not up on this GPU.

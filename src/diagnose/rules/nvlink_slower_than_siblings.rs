@@ -219,8 +219,9 @@ fn of_pair(evidence: &Evidence<'_>, looks: &[&Look<'_>]) -> Finding {
         true => Part::GpuAndBridge(steps::one_of(&gpus)),
         false => Part::of(&gpus),
     };
-    let plan = Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::FabricLog, Step::CheckAgain])
-        .if_it_stays([Step::Swap(part)]);
+    let plan =
+        Plan::now([Step::LinkErrors, Step::XidOf("74"), Step::FabricManager, Step::CheckAgain])
+            .if_it_stays([Step::Swap(part)]);
     with_facts(RULE.finding(Subject::Pair(pair), message, plan), looks)
 }
 

@@ -101,7 +101,7 @@ fn pinned_anew(evidence: &Evidence<'_>) -> Option<Finding> {
         100.0 - worst.percent(),
         host::way_of(evidence, &[worst.anew.copy.gpu], worst.anew.copy.direction),
     );
-    Some(RULE.finding(Subject::Machine, message, [Step::PinMemory]).gpus(&gpus))
+    Some(RULE.on_machine(message, [Step::PinMemory]).gpus(&gpus))
 }
 
 fn of<'a>(evidence: &Evidence<'a>) -> Vec<Dominated<'a>> {

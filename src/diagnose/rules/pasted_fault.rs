@@ -25,15 +25,15 @@
 use super::gpu_unreachable::no_answer;
 use super::prelude::*;
 use super::xid_reported::OFF_THE_BUS;
-use model::pasted::{PastedFault, PastedFaultKind};
+use model::pasted::PastedFault;
+use model::pasted::PastedFaultKind::{self, *};
 
 rule! {
     "pasted-fault", Error, All(judge);
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let faults = evidence.read_from.map_or(&[][..], |read| &read.faults);
-    let faults = faults.iter().filter(|fault| !is_judged(evidence, fault));
+    let faults = evidence.stated().filter(|fault| !is_judged(evidence, fault));
     let alike = words::grouped(faults.map(|fault| ((fault.kind, fault.pci), fault)));
     let found = alike
         .into_iter()
@@ -45,8 +45,8 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
-        PastedFaultKind::Mismatch | PastedFaultKind::NotReady => true,
-        PastedFaultKind::Lost => {
+        Mismatch | NotReady => true,
+        Lost => {
             let is_it = |gpu: &Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
             let mut xids = snapshot.host.xids.known().into_iter().flatten();
             snapshot.gpus.iter().any(|gpu| is_it(gpu) && no_answer(gpu).is_some())
@@ -72,96 +72,77 @@ fn finding(
 ) -> Finding {
     let is_it = |gpu: &&Gpu| address.is_some() && gpu.pci.get() == address;
     let gpu = evidence.snapshot.gpus.iter().find(is_it);
-    let subject = match (gpu, address) {
-        (Some(gpu), _) => Subject::Gpu { index: gpu.index },
-        (None, Some(address)) => Subject::PciFunction { address },
-        (None, None) => Subject::Machine,
+    let (subject, who) = match (gpu, address) {
+        (Some(gpu), _) => (Subject::Gpu { index: gpu.index }, evidence.name(gpu.index)),
+        (None, Some(address)) => (Subject::PciFunction { address }, address.to_string()),
+        (None, None) => (Subject::Machine, "a device".to_owned()),
     };
-    let who = match (gpu, address) {
-        (Some(gpu), _) => evidence.name(gpu.index),
-        (None, Some(address)) => address.to_string(),
-        (None, None) => "a device".to_owned(),
+    let own = match (gpu, address) {
+        (Some(gpu), Some(at)) => Step::ResetGpuAt(all(&[gpu.index]), At(vec![at])),
+        _ => Step::Reboot,
     };
-    let of = |what: &str, steps: &[Step]| (what.to_owned(), Plan::now(steps.to_vec()));
     let (what, plan) = match kind {
-        PastedFaultKind::Lost => (
-            format!("{who} is lost"),
-            Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope]),
-        ),
-        PastedFaultKind::NotStarted
-        | PastedFaultKind::NoWindow
-        | PastedFaultKind::Unsupported
-        | PastedFaultKind::Mismatch
-        | PastedFaultKind::NotReady => (
-            format!("the driver could not start {who}"),
+        Lost => ("{} is lost", Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope])),
+        NotStarted | NoWindow | Unsupported | Mismatch | NotReady => (
+            "the driver could not start {}",
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
-        PastedFaultKind::NeedsReset => (
-            format!("the driver asks for a reset of {who}"),
-            Plan::now([
-                Step::Xid,
-                match (gpu, address) {
-                    (Some(gpu), Some(at)) => Step::ResetGpuAt(all(&[gpu.index]), At(vec![at])),
-                    _ => Step::Reboot,
-                },
-            ])
-            .if_it_stays([Step::PowerCycle]),
+        NeedsReset => (
+            "the driver asks for a reset of {}",
+            Plan::now([Step::Xid, own]).if_it_stays([Step::PowerCycle]),
         ),
-        PastedFaultKind::NoDriver => of(
+        NoDriver => (
             "no NVIDIA driver answers, which need not be a fault of a GPU",
-            &[Step::Bus, Step::LoadDriver, Step::StartLog],
+            Plan::now([Step::Bus, Step::LoadDriver, Step::StartLog]),
         ),
-        PastedFaultKind::OtherDriver => of(
+        OtherDriver => (
             "another driver (nouveau or vfio-pci, say) has the GPUs, which are not shown to be bad",
-            &[Step::Bus, Step::NoNouveau, Step::BindDriver],
+            Plan::now([Step::Bus, Step::NoNouveau, Step::BindDriver]),
         ),
-        PastedFaultKind::NoDevices => of(
+        NoDevices => (
             "the driver is loaded, and has no GPU that works",
-            &[Step::DriverLog, Step::Bus, Step::PowerCycle],
+            Plan::now([Step::DriverLog, Step::Bus, Step::PowerCycle]),
         ),
-        PastedFaultKind::NoNvml => of(
+        NoNvml => (
             "NVML does not start: in a container, its device files are mostly gone, and no GPU is bad",
-            &[Step::CheckOnHost, Step::Container, Step::DriverLog],
+            Plan::now([Step::CheckOnHost, Step::Container, Step::DriverLog]),
         ),
-        PastedFaultKind::PeerMapping | PastedFaultKind::PeerRefused => of(
+        PeerMapping | PeerRefused => (
             "peer access could not be enabled (of which pair is not said)",
-            &[Step::PeerToPeerWords, Step::Bar1, Step::CheckWithPeerscope],
+            Plan::now([Step::PeerToPeerWords, Step::Bar1, Step::CheckWithPeerscope]),
         ),
-        PastedFaultKind::TooManyPeers => of(
+        TooManyPeers => (
             "a GPU has no peer connection left, which is no defect: without NVSwitches it has eight",
-            &[Step::FewerPeers],
+            Plan::now([Step::FewerPeers]),
         ),
-        PastedFaultKind::Fabric => of(
+        Fabric => (
             "a program could not use the NVSwitch fabric",
-            &[Step::FabricManager, Step::CheckWithPeerscope],
+            Plan::now([Step::FabricManager, Step::CheckWithPeerscope]),
         ),
-        PastedFaultKind::TestFailed => (
-            format!("a test of {who} failed"),
-            Plan::now([Step::CheckWithPeerscope, Step::RunDcgm]),
-        ),
-        PastedFaultKind::PcieFatal => (
-            format!("{who} had fatal PCIe errors, or was not recovered from them"),
+        TestFailed => ("a test of {} failed", Plan::now([Step::CheckWithPeerscope, Step::RunDcgm])),
+        PcieFatal => (
+            "{} had fatal PCIe errors, or was not recovered from them",
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
-        PastedFaultKind::RateFalls => (
-            format!(
-                "a collective reached {}",
-                words::distinct(faults.iter().map(|fault| &fault.text))
-            ),
+        RateFalls => (
+            "a collective reached {}",
             Plan::now([Step::GiveOutput(
                 "the same run with NCCL_DEBUG=INFO and NCCL_ALGO=Ring".into(),
             )]),
         ),
-        PastedFaultKind::WrongValues => (
-            format!("a program found wrong values of {who}"),
+        WrongValues => (
+            "a program found wrong values of {}",
             Plan::until_repair([Step::MachineOutOfService]).then([Step::CheckWithPeerscope]),
         ),
     };
+    let what = match kind {
+        RateFalls => what.replace("{}", &words::distinct(faults.iter().map(|fault| &fault.text))),
+        _ => what.replace("{}", &who),
+    };
     let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
     RULE.finding(subject, format!("The input says that {what}; {}", words::spelt(&lines)), plan)
-        .fact("lines", lines)
-        .at_if(kind == PastedFaultKind::TooManyPeers, Severity::Warning)
+        .at_if(kind == TooManyPeers, Severity::Warning)
 }
 
 #[cfg(test)]
@@ -218,7 +199,6 @@ mod tests {
 
     #[test]
     fn what_a_rule_of_the_live_check_reports_is_left_to_it() {
-        use PastedFaultKind::*;
         for kind in [Mismatch, NotReady] {
             assert_eq!(found(&[(kind, None)]), [], "{kind:?}");
         }

@@ -132,7 +132,7 @@ fn both_ways(evidence: &Evidence<'_>, direct: &Rates) -> Option<Finding> {
         words::pairs(&pairs),
         words::after("; one way is ", carriers(one, 5)),
     );
-    Some(RULE.finding(Subject::Machine, message, [Step::LookAtIommu]).pairs(&pairs))
+    Some(RULE.on_machine(message, [Step::LookAtIommu]).pairs(&pairs))
 }
 
 /// Returns a finding on groups of GPUs with slow ways between them.
@@ -164,7 +164,7 @@ fn groups(direct: &Rates, staged: &Rates, left: f64) -> Option<Finding> {
         true => [Step::NearPeersOnly("PXB"), Step::LookAtIommu],
         false => [Step::LookAtIommu, Step::NearSlots],
     };
-    Some(RULE.finding(Subject::Machine, message, steps).pairs(&pairs).at(Severity::Info))
+    Some(RULE.on_machine(message, steps).pairs(&pairs).at(Severity::Info))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@
 use super::bonds;
 use super::prelude::*;
 
-/// Most commands that the step names. The evidence has them all.
+/// Most commands that the step names.
 const NAMED: usize = 2;
 
 /// Commands that decide between the causes of findings, by how their codes or the kinds of output begin; the strongest
@@ -78,8 +78,7 @@ pub(crate) fn decide(evidence: &Evidence<'_>, findings: &mut [Finding]) {
             ),
         };
         let plan = Plan::now(step).then([Step::CheckWithPeerscope]);
-        let better = RULE.finding(Subject::Machine, message, plan).at(Severity::Info);
-        *finding = Finding { evidence: finding.evidence.clone(), ..better };
+        *finding = RULE.on_machine(message, plan).at(Severity::Info);
     }
 }
 
@@ -91,9 +90,6 @@ fn named<'a>(commands: impl Iterator<Item = &'a str>) -> String {
 /// Returns a finding on what the input lacks to show that a machine is healthy.
 fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
     let missing = evidence.read_from.map_or(&[][..], |read| &read.missing);
-    if missing.is_empty() {
-        return None;
-    }
     let parts: Vec<&str> = missing.iter().map(|part| part.what.as_str()).collect();
     let mut commands: Vec<&str> = Vec::new();
     for part in missing {
@@ -101,19 +97,16 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
             commands.push(&part.command);
         }
     }
-    Some(
-        RULE.finding(
-            Subject::Machine,
+    (!missing.is_empty()).then(|| {
+        RULE.on_machine(
             format!(
                 "The input does not show whether the machine is healthy; it lacks {}",
                 parts.join(", ")
             ),
-            [Step::GiveOutput(named(commands.iter().copied())), Step::CheckWithPeerscope],
+            [Step::GiveOutput(named(commands.into_iter())), Step::CheckWithPeerscope],
         )
-        .fact("lacks", parts.iter().map(ToString::to_string).collect::<Vec<_>>())
-        .fact("decided_by", commands.iter().map(ToString::to_string).collect::<Vec<_>>())
-        .at(Severity::Info),
-    )
+        .at(Severity::Info)
+    })
 }
 
 /// Returns a finding on values that contradict each other.
@@ -122,8 +115,7 @@ fn contradicts(evidence: &Evidence<'_>) -> Option<Finding> {
     let step = if contradictions.is_empty() { Step::LinkStates } else { Step::GiveOneMachine };
     contradictions.extend(bonds::impossible(evidence.snapshot));
     (!contradictions.is_empty()).then(|| {
-        RULE.finding(
-            Subject::Machine,
+        RULE.on_machine(
             format!(
                 "{} in the input; {}",
                 words::count(contradictions.len(), "contradiction"),
@@ -131,7 +123,6 @@ fn contradicts(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             [step],
         )
-        .fact("contradictions", contradictions)
     })
 }
 
@@ -140,8 +131,7 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
     evidence.read_from?;
     let problems = &evidence.snapshot.problems;
     (!problems.is_empty()).then(|| {
-        RULE.finding(
-            Subject::Machine,
+        RULE.on_machine(
             format!(
                 "{} of the input {}; {}",
                 words::count(problems.len(), "part"),
@@ -153,7 +143,6 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
             ),
             [Step::ReadLines],
         )
-        .fact("problems", problems.clone())
     })
 }
 

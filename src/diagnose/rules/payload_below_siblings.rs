@@ -100,8 +100,6 @@ fn finding(evidence: &Evidence<'_>, ways: &[(Way<'_>, u16)]) -> Option<Finding> 
     Some(
         RULE.finding(Subject::PcieLink { address }, message, plan)
             .gpus(&gpus)
-            .fact("payload", size(first.bytes))
-            .fact("usual_payload", size(*usual))
             .fact("possible_payload", first.possible.map(size)),
     )
 }

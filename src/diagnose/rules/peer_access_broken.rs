@@ -72,9 +72,7 @@ fn finding(evidence: &Evidence<'_>, broken: &Broken) -> Finding {
         Vec::new()
     };
     let mut found = RULE
-        .finding(
-            Subject::Machine,
-            format!(
+        .on_machine(format!(
                 "Peer access is granted and broken: data of {} of {} pairs over PCIe {what}{because}",
                 broken.pairs.len(),
                 broken.checked,

@@ -36,7 +36,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let gpus = evidence.named(&off);
     let message = format!("Persistence mode is off on {gpus}{effect}");
     let found = RULE
-        .finding(Subject::Machine, message, [Step::Persistence])
+        .on_machine(message, [Step::Persistence])
         .gpus(&off)
         .fact("driver_start", start.map(Fact::seconds))
         .at_if(long.is_some(), Severity::Warning);

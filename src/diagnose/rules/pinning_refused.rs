@@ -36,7 +36,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message =
         format!("{} of host memory{place} could not be page-locked; {why}{by}", first.bytes);
     Some(
-        RULE.finding(Subject::Machine, message, [Step::MemoryLimit, Step::CheckAgain])
+        RULE.on_machine(message, [Step::MemoryLimit, Step::CheckAgain])
             .fact("asked_for", Fact::Bytes(first.bytes))
             .fact("left", first.limit_bytes.map(Fact::Bytes)),
     )

@@ -83,7 +83,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let list: Vec<String> = waiting.into_iter().chain(beside).collect();
     let shown = words::spelt(&list);
     let message = format!("Copies of {of_pairs} {what}; {shown}; {}", words::pairs(&pairs));
-    let found = RULE.finding(Subject::Machine, message, steps).fact("pairs", pairs.clone());
+    let found = RULE.on_machine(message, steps).fact("pairs", pairs.clone());
     // Copies that stall may wait for a kernel, and never run beside one that they must wait for.
     Some(if only_waits { found.about_pairs(pairs) } else { found })
 }

@@ -56,8 +56,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let whys = words::distinct(unread.iter().chain(unwatched));
     Some(
-        RULE.finding(
-            Subject::Machine,
+        RULE.on_machine(
             format!(
                 "{} not read because of a limit of this process; {whys}",
                 words::count(unread.len() + unwatched.len(), "fact")

@@ -59,7 +59,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     gpus.sort_unstable();
     gpus.dedup();
     let found = RULE
-        .finding(Subject::Machine, message, steps(&obstacles))
+        .on_machine(message, steps(&obstacles))
         .fact("ways_refused", Fact::Count(refused.len() as u64))
         .gpus(&gpus);
     Some(Finding { severity, ..found })

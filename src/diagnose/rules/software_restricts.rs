@@ -55,7 +55,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let message = format!("Software, not hardware, restricts the paths: {}", parts.join("; "));
     let set: Vec<_> = restricting.into_iter().map(|(variable, _)| variable).collect();
     Some(
-        RULE.finding(Subject::Machine, message, [step])
+        RULE.on_machine(message, [step])
             .fact("nccl_variables", set)
             .fact("confidential_computing", confidential),
     )

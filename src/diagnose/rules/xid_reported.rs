@@ -116,12 +116,8 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             _ if gpus.len() == places.len() => (Subject::of_gpus(&gpus), evidence.named(&gpus)),
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
-        let said: Vec<String> = match places.len() {
-            1 => {
-                one.into_iter().flat_map(|(_, xids)| xids).map(|xid| told(evidence, xid)).collect()
-            }
-            _ => one.into_iter().flat_map(|(_, xids)| xids).map(|xid| meaning(xid)).collect(),
-        };
+        let say = |xid: &&Xid| if places.len() == 1 { told(evidence, xid) } else { meaning(xid) };
+        let said: Vec<String> = one.into_iter().flat_map(|(_, xids)| xids).map(say).collect();
         finding(
             evidence,
             subject,

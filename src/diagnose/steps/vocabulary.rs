@@ -68,7 +68,6 @@ model::steps! {
          the group's type was changed in /sys/kernel/iommu_groups)";
     EdacLog => "edac" Investigate "look for memory errors of the host (EDAC)";
     Bmc => "bmc" Investigate "look in the log of the management controller (BMC)";
-    FabricLog => "fabric-manager" Investigate "look at the fabric manager's log";
 
     // To read a counter or a state.
     LinkErrors => "link-errors" Investigate "look at the error counters of the NVLinks (nvidia-smi nvlink -e)";

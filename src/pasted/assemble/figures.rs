@@ -164,12 +164,11 @@ pub(super) fn measurements(
                 let Some(gpu) = names.gpu(key, at) else {
                     continue;
                 };
-                let (memory, direction) = (way.memory, way.direction);
                 let mut cell = HostCopy::blank(
                     gpu,
                     None,
-                    memory,
-                    direction,
+                    way.memory,
+                    way.direction,
                     way.engine,
                     way.allocation,
                     1,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::Machine;
 use crate::scan::Scanned;
-use crate::told::{Cut, Key, NOT_THERE, Note};
+use crate::told::{Key, NOT_THERE, Note};
 use ledger::{At, Ledger};
 use links::Bonds;
 use model::pasted::{Pasted, PastedFault, PastedInput};
@@ -59,6 +59,16 @@ struct Joined {
     faults: Vec<PastedFault>,
     problems: Vec<String>,
     remarks: Vec<String>,
+}
+
+/// Returns the facts of a pair.
+fn pair_of(
+    pairs: &mut BTreeMap<(u32, u32), GpuPair>,
+    source: u32,
+    destination: u32,
+) -> &mut GpuPair {
+    let pair = pairs.entry((source, destination));
+    pair.or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE))
 }
 
 /// Joins everything that was read. `unread` are sentences on inputs that were not.
@@ -215,9 +225,7 @@ impl Joined {
                 }
                 Note::Pair(one, other, facts) => {
                     if let Some((source, destination)) = names.pair(one, other, at) {
-                        let pair = self.pairs.entry((source, destination));
-                        let pair = pair
-                            .or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+                        let pair = pair_of(&mut self.pairs, source, destination);
                         if facts.common_ancestor.known().is_some()
                             && let Some(links) = self.bonds.remove(&(source, destination))
                             && self.problems.len() < MOST_PROBLEMS
@@ -266,7 +274,7 @@ impl Joined {
                 Note::CutLinks(key, cut) => {
                     if let Some(gpu) = names.gpu(key, at) {
                         let by_dots = self.cut.entry(gpu).or_default();
-                        *by_dots |= *cut == Cut::ByDots;
+                        *by_dots |= *cut;
                     }
                 }
                 Note::Listed(number) => self.listed = self.listed.or(Some(*number)),

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ledger::Ledger;
 use super::names::Names;
-use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links};
+use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links, pair_of};
 use crate::told::NOT_THERE;
 use model::pasted::{PastedFault, PastedFaultKind};
 use model::placement::Pair;
 use model::reading::Reading;
 use model::restore::NVML_VERSION_MISMATCH;
 use model::snapshot::{
-    BoundDriver, DeviceFile, DisplayFunction, Gpu, GpuPair, NvLink, P2pStatus, PciFunction,
-    Snapshot,
+    BoundDriver, DeviceFile, DisplayFunction, Gpu, NvLink, P2pStatus, PciFunction, Snapshot,
 };
 use model::units::PciAddress;
 
@@ -51,8 +50,7 @@ impl Joined {
             let Some(word) = with_reason.or(all.first().filter(|_| is_plain)) else {
                 continue;
             };
-            let pair = self.pairs.entry((source, destination));
-            let pair = pair.or_insert_with(|| GpuPair::unread(source, destination, &NOT_THERE));
+            let pair = pair_of(&mut self.pairs, source, destination);
             fill(&mut pair.p2p_read, &Reading::Known(*word));
         }
     }
@@ -185,10 +183,9 @@ impl Joined {
         links::ends(&mut links, &own, switches.iter().map(|one| one.address));
         let bonds = links::settle(&mut gpus, links, &self.bonds);
         let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
-        let pairs = Pair::ordered(&indices).into_iter().map(|pair| {
-            let known = self.pairs.remove(&(pair.source, pair.destination));
-            known.unwrap_or_else(|| GpuPair::unread(pair.source, pair.destination, &NOT_THERE))
-        });
+        let pairs = Pair::ordered(&indices).into_iter();
+        let pairs =
+            pairs.map(|pair| pair_of(&mut self.pairs, pair.source, pair.destination).clone());
         let pairs = pairs.collect();
         let mut host = self.host.clone();
         self.lost(&mut gpus);

@@ -107,6 +107,16 @@ struct Counts {
     problems: usize,
 }
 
+impl Counts {
+    /// Keeps an odd message.
+    fn odd(&mut self, whose: &str, said: &str, line: u32, notes: &mut Notes) {
+        if self.problems < MOST_PROBLEMS {
+            self.problems += 1;
+            notes.add(line, Note::Problem(format!("the {whose}'s log: {}", shortened(said))));
+        }
+    }
+}
+
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut counts = Counts::default();
     let mut used = 0;
@@ -165,10 +175,8 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         && !said.contains("AER")
         && !said.contains("error status")
         && is_wrong(said)
-        && counts.problems < MOST_PROBLEMS
     {
-        counts.problems += 1;
-        notes.add(line, Note::Problem(format!("the kernel's log: {}", shortened(said))));
+        counts.odd("kernel", said, line, notes);
     }
 }
 
@@ -204,10 +212,8 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
     } else if !is_fault(said) {
         let lower = said.to_ascii_lowercase();
         let is_wrong = WRONG.iter().any(|word| lower.contains(word));
-        if is_wrong && counts.problems < MOST_PROBLEMS {
-            counts.problems += 1;
-            let text = shortened(said);
-            notes.add(line, Note::Problem(format!("the driver's log: {text}")));
+        if is_wrong {
+            counts.odd("driver", said, line, notes);
         }
     }
 }

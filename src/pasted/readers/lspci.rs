@@ -1,5 +1,6 @@
 //! `lspci -vv` (or `-v`, `-nn`, `-k`): PCI functions, the links of each end, and what the kernel says about them.
 
+use super::smi_facts::set;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Note, Notes, stands_for_more};
 use model::pcie::{BRIDGE, NVIDIA, RENDERER, SWITCH, VGA};
@@ -163,12 +164,6 @@ fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         }
     }
     Some(used)
-}
-
-fn set<T>(to: &mut Reading<T>, value: Option<T>) {
-    if let Some(value) = value {
-        *to = Reading::Known(value);
-    }
 }
 
 /// Returns the word after a label, up to a comma or space.

@@ -144,10 +144,7 @@ pub(super) fn add_device(
     line: u32,
     (number, name, address): (u32, &str, PciAddress),
 ) {
-    let key = Key::Ordinal(number);
-    notes.same(line, key.clone(), Key::Pci(address));
-    notes.gpu(line, &key, |gpu| {
-        gpu.pci = Reading::Known(address);
+    notes.at(line, &Key::Ordinal(number), address, |gpu| {
         gpu.name = Reading::Known(name.to_owned());
     });
 }
@@ -260,11 +257,7 @@ fn next<'a>(ahead: Ahead<'a>, from: usize) -> Option<(&'a str, usize)> {
 }
 
 fn add_all(notes: &mut Notes, test: Test, description: &str, matrix: &Numbered) {
-    for (row, cells) in matrix.rows.iter().enumerate() {
-        for (column, (value, line)) in cells.iter().enumerate() {
-            if let Some(value) = value.filter(|value| *value > 0.0) {
-                add(notes, *line, test, description, (row, column), value);
-            }
-        }
+    for (place, value, line) in matrix.figures().filter(|(_, value, _)| *value > 0.0) {
+        add(notes, line, test, description, place, value);
     }
 }

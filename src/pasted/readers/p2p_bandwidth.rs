@@ -189,11 +189,7 @@ fn device(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
         device: part("pciDeviceID:")?.try_into().ok().filter(|device| *device < 32)?,
         function: 0,
     };
-    notes.same(line, key.clone(), Key::Pci(address));
-    notes.gpu(line, &key, |gpu| {
-        gpu.pci = Reading::Known(address);
-        gpu.name = Reading::Known(name.trim().to_owned());
-    });
+    notes.at(line, &key, address, |gpu| gpu.name = Reading::Known(name.trim().to_owned()));
     Some(())
 }
 
@@ -209,12 +205,8 @@ fn access(text: &str, line: u32, notes: &mut Notes) -> Option<()> {
 /// Calls `with` for each cell with a figure.
 fn each(matrix: &Numbered, mut with: impl FnMut(Key, Key, f64, u32)) {
     let ordinal = |number: usize| Key::Ordinal(u32::try_from(number).unwrap_or(u32::MAX));
-    for (row, cells) in matrix.rows.iter().enumerate() {
-        for (column, (value, line)) in cells.iter().enumerate() {
-            if let Some(value) = value {
-                with(ordinal(row), ordinal(column), *value, *line);
-            }
-        }
+    for ((row, column), value, line) in matrix.figures() {
+        with(ordinal(row), ordinal(column), value, line);
     }
 }
 

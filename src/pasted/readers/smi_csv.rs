@@ -3,7 +3,6 @@
 use super::smi_facts::{State, of_host, plain};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
-use model::reading::Reading;
 use model::units::PciAddress;
 
 pub(crate) const READER: Reader = Reader {
@@ -84,8 +83,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             break;
         };
         if let Some(address) = address {
-            notes.same(line.number, key.clone(), Key::Pci(address));
-            notes.gpu(line.number, &key, |gpu| gpu.pci = Reading::Known(address));
+            notes.at(line.number, &key, address, |_| {});
         }
         let mut state = State::of(Some(key));
         for ((heading, name), value) in columns.iter().zip(&values) {

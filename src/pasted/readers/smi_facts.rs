@@ -85,20 +85,14 @@ impl State {
             return;
         };
         notes.gpu(last, &gpu, |facts| {
-            if let Some(fabric) = fabric {
-                facts.fabric = Reading::Known(fabric);
-            }
+            set(&mut facts.fabric, fabric);
+            set(&mut facts.throttle_reasons, reasons);
+            set(&mut facts.ecc_uncorrected, uncorrected);
             if let ([Some(corrected), Some(uncorrected)], Some(pending), Some(failed)) =
                 (rows, pending, failed)
             {
                 facts.remapped_rows =
                     Reading::Known(RemappedRows { corrected, uncorrected, pending, failed });
-            }
-            if let Some(reasons) = reasons {
-                facts.throttle_reasons = Reading::Known(reasons);
-            }
-            if let Some(uncorrected) = uncorrected {
-                facts.ecc_uncorrected = Reading::Known(uncorrected);
             }
             if !processes.is_empty() {
                 facts.processes = Reading::Known(processes);
@@ -284,7 +278,7 @@ fn is_reasons(near: &str) -> bool {
     matches!(near, "clocks_event_reasons" | "clocks_throttle_reasons")
 }
 
-fn set<T>(to: &mut Reading<T>, value: Option<T>) {
+pub(super) fn set<T>(to: &mut Reading<T>, value: Option<T>) {
     if let Some(value) = value {
         *to = Reading::Known(value);
     }

@@ -3,7 +3,7 @@
 
 use super::smi_list::{heading, named};
 use crate::reader::{Ahead, Reader};
-use crate::told::{Cut, Key, Note, Notes, stands_for_more};
+use crate::told::{Key, Note, Notes, stands_for_more};
 use model::reading::Reading;
 use model::snapshot::NvLinkRemote;
 use model::units::PciAddress;
@@ -87,10 +87,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
     }
     let mut rest = ahead.lines.iter().enumerate().skip(used);
     match rest.find(|(_, line)| !line.text.trim().is_empty()) {
-        None => notes.add(head.number, Note::CutLinks(gpu, Cut::ByEnd)),
-        Some(_) if is_torn => notes.add(head.number, Note::CutLinks(gpu, Cut::ByDots)),
+        None => notes.add(head.number, Note::CutLinks(gpu, false)),
+        Some(_) if is_torn => notes.add(head.number, Note::CutLinks(gpu, true)),
         Some((place, line)) if stands_for_more(line.text.trim()) => {
-            notes.add(head.number, Note::CutLinks(gpu, Cut::ByDots));
+            notes.add(head.number, Note::CutLinks(gpu, true));
             used = place + 1;
         }
         Some(_) => {}

@@ -1,6 +1,6 @@
 //! The table that `nvidia-smi` prints without options: driver, and of each GPU its index, name, address and state.
 
-use super::smi_facts::of_host;
+use super::smi_facts::{of_host, set};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
 use crate::trouble::shortened;
@@ -71,16 +71,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         {
             let key = Key::Index(index);
             (at, silent) = (Some(address), name.contains("ERR!"));
-            notes.same(line.number, key.clone(), Key::Pci(address));
-            notes.gpu(line.number, &key, |gpu| {
-                gpu.pci = Reading::Known(address);
+            notes.at(line.number, &key, address, |gpu| {
                 // Long names are cut, and end with dots.
                 if !name.ends_with("...") && !name.contains("ERR!") {
                     gpu.name = Reading::Known(name.to_owned());
                 }
-                if let Some(errors) = errors {
-                    gpu.ecc_uncorrected = Reading::Known(errors);
-                }
+                set(&mut gpu.ecc_uncorrected, errors);
                 if matches!(persistence, "On" | "Off") {
                     gpu.persistence = Reading::Known(persistence == "On");
                 }
