@@ -34,7 +34,6 @@ pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
     let all = text.split(if is_serial { '\r' } else { '\n' }).zip(1..);
     let cleaned = all.map(|(line, number)| Line { number, text: cleaned(line) });
     let mut lines: Vec<Line<'_>> = cleaned.collect();
-    without_numbers(&mut lines);
     without_pipes(&mut lines);
     without_hosts(&mut lines);
     lines
@@ -93,63 +92,6 @@ fn without_hosts(lines: &mut [Line<'_>]) {
             }
         }
     }
-}
-
-/// Fewest lines behind numbers of their own, and fewest of them with text behind it: a matrix has numbered rows too, of
-/// figures.
-const FEWEST_NUMBERED: usize = 8;
-const FEWEST_TEXTS: usize = 2;
-
-/// Removes the numbers that an editor or `cat -n` puts in front of lines.
-fn without_numbers(lines: &mut [Line<'_>]) {
-    let mut start = 0;
-    while start < lines.len() {
-        let Some((first, ..)) = numbered(&lines[start].text) else {
-            start += 1;
-            continue;
-        };
-        // In 64 bits: a text may begin with the highest number.
-        let run = lines[start..].iter().zip(u64::from(first)..);
-        let run = run.take_while(|(line, number)| {
-            numbered(&line.text).is_some_and(|(own, ..)| u64::from(own) == *number)
-        });
-        let (mut length, mut texts) = (0, 0);
-        for (line, _) in run {
-            length += 1;
-            texts += usize::from(numbered(&line.text).is_some_and(|(.., rest)| is_text(rest)));
-        }
-        if length >= FEWEST_NUMBERED && texts >= FEWEST_TEXTS {
-            for line in &mut lines[start..start + length] {
-                let Some((_, at, _)) = numbered(&line.text) else {
-                    continue;
-                };
-                line.cut(at);
-            }
-        }
-        start += length;
-    }
-}
-
-/// Returns the number at the start of a line, the place behind it, and what follows there.
-fn numbered(line: &str) -> Option<(u32, usize, &str)> {
-    let start = line.trim_start();
-    let digits = start.bytes().take_while(u8::is_ascii_digit).count();
-    let number = start.get(..digits)?.parse().ok()?;
-    let rest = &start[digits..];
-    let at = line.len() - rest.len();
-    match rest.bytes().next() {
-        None => Some((number, at, rest)),
-        Some(b' ') => Some((number, at + 1, &rest[1..])),
-        Some(_) => None,
-    }
-}
-
-/// Returns true for text that is no row of figures.
-fn is_text(text: &str) -> bool {
-    let first = text.split_whitespace().next().unwrap_or_default();
-    !first.is_empty()
-        && !first.starts_with(|c: char| c.is_ascii_digit() || c == '-')
-        && !matches!(first, "N/A" | "X" | "nan" | "inf")
 }
 
 fn cleaned(line: &str) -> Cow<'_, str> {
@@ -332,29 +274,6 @@ mod tests {
         assert_eq!(clean("12%\r100% done"), ["100% done"]);
         let long = "é".repeat(100_000);
         assert!(clean(&long)[0].len() <= LONGEST);
-    }
-
-    #[test]
-    fn numbers_in_front_of_lines_are_removed_and_rows_of_matrices_are_not() {
-        let text =
-            "GPU 0 1\n0 2.5 3.5\n1 3.5 2.5\n\nCPU 0 1\n0 1.5 1.7\n1 1.7 1.5\nend of it\nthen";
-        let with = |form: &dyn Fn(usize, &str) -> String| {
-            let lines = text.lines().zip(7..).map(|(line, number)| form(number, line));
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        let plain = clean(text);
-        for numbered in [
-            with(&|number, line| format!("{number:4} {line}")),
-            with(&|number, line| format!("{number:6}\t{line}")),
-            with(&|number, line| format!("> {number} {line}")),
-        ] {
-            assert_eq!(clean(&format!("{numbered}\nthe end")).split_last().unwrap().1, plain);
-        }
-        let rows: String = (0..16).map(|row| format!("{row:3} N/A 24.5 24.5\n")).collect();
-        assert_eq!(
-            clean(&rows),
-            rows.lines().map(str::to_owned).chain([String::new()]).collect::<Vec<_>>()
-        );
     }
 
     #[test]
