@@ -30,7 +30,6 @@ enum Paste {
     Spaces,
     OddSpaces,
     Indented,
-    Numbered,
     OfHost,
     OfRank,
     OfProcess,
@@ -49,7 +48,6 @@ const ANY_PASTE: &[Paste] = &[
     Paste::Spaces,
     Paste::OddSpaces,
     Paste::Indented,
-    Paste::Numbered,
     Paste::OfHost,
     Paste::OfRank,
     Paste::OfProcess,
@@ -68,11 +66,6 @@ fn pasted(text: &str, how: Paste) -> String {
         Paste::Windows => each(&|line| format!("{line}\r\n")),
         Paste::Spaces => text.replace('\t', "        "),
         Paste::OddSpaces => text.replace(' ', "\u{a0}"),
-        Paste::Numbered => {
-            let before = "My machine is slow, and so is the other one.\n".repeat(8);
-            let lines = before.lines().chain(text.lines()).zip(1..);
-            lines.map(|(line, number)| format!("{number:4} {line}\n")).collect()
-        }
         Paste::OfHost => each(&|line| format!("gpu-01: {line}\n")),
         Paste::OfRank => each(&|line| format!("[0] {line}\n")),
         Paste::OfProcess => each(&|line| format!("[1,0]<stdout>:{line}\n")),
@@ -333,7 +326,7 @@ proptest! {
         // Nobody numbers lines twice, or those of a host; a rank has one tag; three backticks are a fence.
         let times = |is_it: fn(&Paste) -> bool| how.iter().filter(|paste| is_it(paste)).count();
         prop_assume!(times(|paste| matches!(paste, Paste::InCode)) < 2);
-        prop_assume!(times(|paste| matches!(paste, Paste::Numbered | Paste::OfHost)) < 2);
+        prop_assume!(times(|paste| matches!(paste, Paste::OfHost)) < 2);
         prop_assume!(times(|paste| matches!(paste, Paste::OfRank | Paste::OfProcess)) < 2);
         let again = how.iter().filter(fits).fold(text.to_owned(), |text, how| pasted(&text, *how));
         let said_again = read_text(&again).map(|machine| said(&machine));

@@ -43,7 +43,7 @@ const MOST_STATEMENTS: usize = 256 << 20;
 ///
 /// No output of a tool that is known was found, or there is more than can be of one machine.
 pub fn read(inputs: &[Input]) -> Result<Machine, Unread> {
-    let lines = |input: &Input| input.text.bytes().filter(|byte| *byte == b'\n').count();
+    let lines = |input: &Input| input.text.bytes().filter(|byte| b"\r\n".contains(byte)).count();
     if inputs.iter().map(lines).sum::<usize>() > MOST_LINES {
         return Err(Unread::Broken(format!(
             "has more than {MOST_LINES} lines: give the output of one machine"

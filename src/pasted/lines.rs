@@ -29,25 +29,14 @@ const LONGEST: usize = 1 << 16;
 
 /// Splits a text into lines and removes what pasting added.
 pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
-    let all = text.split('\n').zip(1..);
+    // A serial console may end lines with CR alone.
+    let is_serial = !text.contains('\n') && text.matches('\r').count() > 2;
+    let all = text.split(if is_serial { '\r' } else { '\n' }).zip(1..);
     let cleaned = all.map(|(line, number)| Line { number, text: cleaned(line) });
     let mut lines: Vec<Line<'_>> = cleaned.collect();
-    without_numbers(&mut lines);
     without_pipes(&mut lines);
     without_hosts(&mut lines);
-    lines.into_iter().flat_map(without_command).collect()
-}
-
-/// Returns the lines that a line was: a matrix may be glued to the command that printed it.
-fn without_command(line: Line<'_>) -> impl Iterator<Item = Line<'_>> {
-    let is_command = line.text.contains("nvidia-smi topo");
-    let head = line.text.find("GPU0").filter(|_| is_command);
-    let Some((command, header)) = head.and_then(|at| line.text.split_at_checked(at)) else {
-        return [Some(line), None].into_iter().flatten();
-    };
-    let [command, header] = [command, header]
-        .map(|text| Some(Line { number: line.number, text: Cow::Owned(text.to_owned()) }));
-    [command, header].into_iter().flatten()
+    lines
 }
 
 /// Makes plain rows of Markdown's tables: a rule of dashes and pipes, the line above it, and those below.
@@ -55,7 +44,7 @@ fn without_pipes(lines: &mut [Line<'_>]) {
     let is_rule = |text: &str| {
         text.matches('|').count() > 1
             && text.contains("--")
-            && text.chars().all(|c| "|-: \t".contains(c))
+            && text.chars().all(|c| "|-: ".contains(c))
     };
     let mut inside = false;
     for at in 0..lines.len() {
@@ -105,70 +94,13 @@ fn without_hosts(lines: &mut [Line<'_>]) {
     }
 }
 
-/// Fewest lines behind numbers of their own, and fewest of them with text behind it: a matrix has numbered rows too, of
-/// figures.
-const FEWEST_NUMBERED: usize = 8;
-const FEWEST_TEXTS: usize = 2;
-
-/// Removes the numbers that an editor or `cat -n` puts in front of lines.
-fn without_numbers(lines: &mut [Line<'_>]) {
-    let mut start = 0;
-    while start < lines.len() {
-        let Some((first, ..)) = numbered(&lines[start].text) else {
-            start += 1;
-            continue;
-        };
-        // In 64 bits: a text may begin with the highest number.
-        let run = lines[start..].iter().zip(u64::from(first)..);
-        let run = run.take_while(|(line, number)| {
-            numbered(&line.text).is_some_and(|(own, ..)| u64::from(own) == *number)
-        });
-        let (mut length, mut texts) = (0, 0);
-        for (line, _) in run {
-            length += 1;
-            texts += usize::from(numbered(&line.text).is_some_and(|(.., rest)| is_text(rest)));
-        }
-        if length >= FEWEST_NUMBERED && texts >= FEWEST_TEXTS {
-            for line in &mut lines[start..start + length] {
-                let Some((_, at, _)) = numbered(&line.text) else {
-                    continue;
-                };
-                line.cut(at);
-            }
-        }
-        start += length;
-    }
-}
-
-/// Returns the number at the start of a line, the place behind it, and what follows there.
-fn numbered(line: &str) -> Option<(u32, usize, &str)> {
-    let start = line.trim_start();
-    let digits = start.bytes().take_while(u8::is_ascii_digit).count();
-    let number = start.get(..digits)?.parse().ok()?;
-    let rest = &start[digits..];
-    let at = line.len() - rest.len();
-    match rest.bytes().next() {
-        None => Some((number, at, rest)),
-        Some(b' ' | b'\t') => Some((number, at + 1, &rest[1..])),
-        Some(_) => None,
-    }
-}
-
-/// Returns true for text that is no row of figures.
-fn is_text(text: &str) -> bool {
-    let first = text.split_whitespace().next().unwrap_or_default();
-    !first.is_empty()
-        && !first.starts_with(|c: char| c.is_ascii_digit() || c == '-')
-        && !matches!(first, "N/A" | "X" | "nan" | "inf")
-}
-
 fn cleaned(line: &str) -> Cow<'_, str> {
     let mut line = line.trim_end_matches(['\r', ' ']);
     if line.len() > LONGEST {
         let end = (0..=LONGEST).rfind(|at| line.is_char_boundary(*at));
         line = &line[..end.unwrap_or(0)];
     }
-    let odd = |c: char| (c.is_control() && c != '\t') || (!c.is_ascii() && c.is_whitespace());
+    let odd = |c: char| c.is_control() || (!c.is_ascii() && c.is_whitespace());
     let line = match without_colours(line) {
         plain if plain.contains(odd) => Cow::Owned(without_escapes(&plain)),
         plain => plain,
@@ -275,7 +207,7 @@ fn without_quotes(mut line: &str) -> &str {
     line
 }
 
-/// Removes escape sequences of terminals and other control characters, and makes each odd space a plain one.
+/// Removes escape sequences of terminals and other control characters, and makes each tab and odd space a plain one.
 fn without_escapes(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line.chars().peekable();
@@ -288,12 +220,11 @@ fn without_escapes(line: &str) -> String {
                 Some(']') => while rest.next().is_some_and(|c| c != '\u{7}' && c != '\\') {},
                 _ => {}
             },
-            '\t' => plain.push('\t'),
             '\u{8}' => drop(plain.pop()),
             // A terminal writes over the line from its start.
             '\r' => plain.clear(),
-            c if c.is_control() => {}
             c if c.is_whitespace() => plain.push(' '),
+            c if c.is_control() => {}
             c => plain.push(c),
         }
     }
@@ -338,34 +269,11 @@ mod tests {
     #[test]
     fn what_pasting_adds_is_removed() {
         let pasted = "```text\r\n> > GPU0\tX\n\u{1b}[1;32mGPU1\u{1b}[0m\u{a0}NV18  \n>quoted\n```\n\u{1b}]0;title\u{7}end";
-        assert_eq!(clean(pasted), ["", "GPU0\tX", "GPU1 NV18", "quoted", "", "end"]);
+        assert_eq!(clean(pasted), ["", "GPU0 X", "GPU1 NV18", "quoted", "", "end"]);
         assert_eq!(lines("a\nb")[1].number, 2);
         assert_eq!(clean("12%\r100% done"), ["100% done"]);
         let long = "é".repeat(100_000);
         assert!(clean(&long)[0].len() <= LONGEST);
-    }
-
-    #[test]
-    fn numbers_in_front_of_lines_are_removed_and_rows_of_matrices_are_not() {
-        let text =
-            "GPU 0 1\n0 2.5 3.5\n1 3.5 2.5\n\nCPU 0 1\n0 1.5 1.7\n1 1.7 1.5\nend of it\nthen";
-        let with = |form: &dyn Fn(usize, &str) -> String| {
-            let lines = text.lines().zip(7..).map(|(line, number)| form(number, line));
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        let plain = clean(text);
-        for numbered in [
-            with(&|number, line| format!("{number:4} {line}")),
-            with(&|number, line| format!("{number:6}\t{line}")),
-            with(&|number, line| format!("> {number} {line}")),
-        ] {
-            assert_eq!(clean(&format!("{numbered}\nthe end")).split_last().unwrap().1, plain);
-        }
-        let rows: String = (0..16).map(|row| format!("{row:3} N/A 24.5 24.5\n")).collect();
-        assert_eq!(
-            clean(&rows),
-            rows.lines().map(str::to_owned).chain([String::new()]).collect::<Vec<_>>()
-        );
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn parts<'a>(word: Word<'a>, is_cell: fn(&str) -> bool) -> impl Iterator<Item = 
 const LONGEST_PART: usize = 12;
 
 /// The name of a column that no row names.
-const NAMELESS: &str = "?";
+pub(crate) const NAMELESS: &str = "?";
 
 /// Returns the names of columns by the rows, whose own cells are X. The header was not given.
 fn columns<'a>(

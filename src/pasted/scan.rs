@@ -133,10 +133,11 @@ fn read(
 }
 
 impl Section {
-    /// Returns the lines from which its reader took an event, a fault or a problem.
+    /// Returns the lines from which its reader took an event, a fault, a problem or a link.
     fn statements(&self) -> impl Iterator<Item = u32> {
-        let is_statement =
-            |what: &Note| matches!(what, Note::Xid(_) | Note::Fault(..) | Note::Problem(_));
+        let is_statement = |what: &Note| {
+            matches!(what, Note::Xid(_) | Note::Fault(..) | Note::Problem(_) | Note::Link(..))
+        };
         let told = self.told.iter().filter(move |told| is_statement(&told.what));
         told.map(|told| told.line)
     }

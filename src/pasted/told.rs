@@ -85,7 +85,7 @@ impl Note {
     }
 }
 
-/// A figure: GB/s, or microseconds for latencies.
+/// A figure: GB/s, or microseconds for latencies. NaN: its bytes were checked, and its rate is not in the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Printed {
     pub value: f64,

@@ -1,18 +1,30 @@
 //! Lines that state a fault or an error, whatever output they stand in, and lines that nothing was read from.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::lines::{Line, command, is_name};
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
-use model::snapshot::{Gpu, Host};
+use model::snapshot::{Gpu, Host, NvLink};
 use model::units::PciAddress;
 
 /// Words with which tools state a fault. The first that fit count.
 const FAULTS: &[(Kind, &[&str])] = &[
     (Kind::Mismatch, &["Driver/library version mismatch", API_MISMATCH]),
-    (Kind::Lost, &[NO_HANDLE, "GPU is lost", OFF_THE_BUS]),
+    // NV_STATUS 0x0f is NV_ERR_GPU_IS_LOST (nvstatuscodes.h).
+    (
+        Kind::Lost,
+        &[
+            NO_HANDLE,
+            "GPU is lost",
+            OFF_THE_BUS,
+            "0x0000000f",
+            "GPU_IS_LOST",
+            "GPU_ATTACHED_SANITY",
+            "critical error 79",
+        ],
+    ),
     (Kind::NoDriver, &["couldn't communicate with the NVIDIA driver"]),
     (Kind::NoDevices, &["No devices were found"]),
     (Kind::NoNvml, &["Failed to initialize NVML"]),
@@ -81,6 +93,9 @@ const ERRORS: &[&str] = &[
     "): Card not present",
     "DPC: containment event",
     "GPU crash dump",
+    // `nvidia-smi nvlink`.
+    "links are inActive",
+    "links are inactive",
 ];
 
 /// States of `nvidia-smi -q` that are faults, each with the value of a sound GPU.
@@ -142,7 +157,10 @@ pub(crate) fn of(
     let mut told = Vec::new();
     let mut sections = sections.iter().peekable();
     let (mut unread, mut first) = (0_u32, None);
+    let mut set: BTreeMap<String, u32> = BTreeMap::new();
     let has_output = sections.peek().is_some();
+    // The driver's numbers of lost GPUs, "" of one without, and the number of further lines on them.
+    let (mut gone, mut further) = (Vec::<&str>::new(), 0_u32);
     // Errors must not displace faults.
     let mut kept = [0; 2];
     for (place, line) in lines.iter().enumerate() {
@@ -150,10 +168,33 @@ pub(crate) fn of(
         let is_read = sections.peek().is_some_and(|(first, _)| *first <= line.number);
         let text = line.text.trim();
         let mut add = |what| told.push(Told { line: line.number, what });
+        if has_output && !is_read {
+            for one in variables(text) {
+                if one.starts_with("CUDA_VISIBLE_D") {
+                    add(Note::Remark(format!("{one} renumbers GPUs")));
+                } else if one.starts_with("NCCL_") {
+                    set.entry(one.to_owned()).or_insert(line.number);
+                }
+            }
+        }
         let is_beside = has_output && !is_read && !is_furniture(text);
         let stated = stated(text)
             .or_else(|| (is_beside && is_wrong(text)).then(|| Note::Problem(shortened(text))));
         if let Some(mut what) = stated {
+            if let Note::Fault(Kind::Lost, at, _) = &what {
+                let who = text.split(' ').find(|word| at.is_none() && is_name(word));
+                let who = who.unwrap_or_default();
+                if at.is_none()
+                    && gone.iter().any(|one| one.is_empty() || who.is_empty() || *one == who)
+                {
+                    further += 1;
+                    continue;
+                }
+                if gone.is_empty() && !lines.iter().any(|line| line.text.contains("Xid (")) {
+                    add(Note::Remark("its first message lies before this text".to_owned()));
+                }
+                gone.push(who);
+            }
             // Its reader may know more.
             let of_kind = usize::from(!matches!(what, Note::Problem(_)));
             if kept[of_kind] < MOST && !known.contains(&line.number) {
@@ -181,10 +222,21 @@ pub(crate) fn of(
             let what =
                 format!("what \"{}\" stands for was left out, and is not known", shortened(text));
             add(Note::Remark(what));
+        } else if !gone.is_empty() && follows(text) {
+            further += 1;
         } else if is_beside {
             unread += 1;
             first = first.or(Some((line.number, shortened(text))));
         }
+    }
+    if further > 0 {
+        let what = format!("{further} lines follow from the loss of a GPU");
+        told.push(Told { line: 1, what: Note::Remark(what) });
+    }
+    if let Some(line) = set.values().copied().min() {
+        let mut host = Host::unread(&NOT_THERE);
+        host.nccl_variables = Reading::Known(set.into_keys().collect());
+        told.push(Told { line, what: Note::Host(Box::new(host)) });
     }
     if let Some((line, text)) = first {
         let what = match unread {
@@ -206,11 +258,38 @@ fn stated(text: &str) -> Option<Note> {
     let says = |all: &&[&str]| all.iter().any(|words| text.contains(words));
     let is_gone = text.contains("nvidia ") && text.contains(NO_RECOVERY);
     let fault = FAULTS.iter().find(|(_, words)| says(words)).map(|(kind, _)| *kind);
-    if let Some(kind) = fault.or(is_gone.then_some(Kind::PcieFatal)) {
+    let fault = fault.or(is_gone.then_some(Kind::PcieFatal));
+    if let Some(kind) = fault.filter(|_| !is_mention(text)) {
         return Some(Note::Fault(kind, address(text), shortened(text)));
+    }
+    // `GPU 0's NvLink link 3 is currently down.` of DCGM.
+    if let Some((gpu, link)) = text.split_once("'s NvLink link ") {
+        let index = gpu.rsplit(' ').next()?.parse().ok()?;
+        let mut link = NvLink::unread(link.split(' ').next()?.parse().ok()?, &NOT_THERE);
+        link.active = Reading::Known(false);
+        return Some(Note::Link(Key::Index(index), Box::new(link)));
     }
     let is_error = says(&ERRORS) || is_bad_state(text);
     is_error.then(|| Note::Problem(shortened(text)))
+}
+
+/// Parts of lines that tell of a fault and do not state it: commands, sentences, passed tests.
+const MENTIONS: &[&str] = &["grep ", "if ", "If ", " means ", " no GPU"];
+
+/// Returns true if a line only names a fault.
+fn is_mention(text: &str) -> bool {
+    let is_quoted = text.contains(" \"")
+        && !text.contains("NVRM: ")
+        && !text.contains("code=")
+        && !text.starts_with('{');
+    let is_none = text.ends_with(": no") || text.ends_with(": 0");
+    is_quoted || is_none || MENTIONS.iter().any(|part| text.contains(part))
+}
+
+/// Returns true for a line of the driver that follows the loss of a GPU.
+pub(crate) fn follows(text: &str) -> bool {
+    let is_it = |part: &&str| text.contains(*part);
+    text.contains("NVRM: ") && ["rpc", "Rpc", "RPC", "hannel"].iter().any(is_it)
 }
 
 /// Returns true if a line states a fault, so that its reader need not.
@@ -276,10 +355,29 @@ fn host_version(text: &str, of_module: bool) -> Option<Note> {
     Some(Note::Host(Box::new(host)))
 }
 
+/// Returns the variables that a command sets: `export A=1`, `A=1 ./program`, `mpirun -x A=1 ./program`. Prose names no program
+/// first.
+fn variables(text: &str) -> Vec<&str> {
+    let text = text.trim_matches(['*', '`', ' ']);
+    let words = command(text).unwrap_or(text).split_whitespace();
+    let is_set = |word: &&str| {
+        let name = word.split_once('=').map(|(name, _)| name).unwrap_or_default();
+        !name.is_empty() && name.bytes().all(|c| matches!(c, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
+    };
+    let starts = ["export", "sudo", "mpirun", "python"];
+    let is_program = |word: &str| word.contains(['/', '_']) || starts.contains(&word);
+    let others = words.clone().find(|word| !is_set(word));
+    words.filter(is_set).filter(|_| others.is_none_or(is_program)).collect()
+}
+
 /// Returns true for what stands around output and says nothing: commands, prompts, rules, legends.
 fn is_furniture(text: &str) -> bool {
     let has_words = text.chars().any(char::is_alphanumeric);
-    if !has_words || command(text).is_some() || BESIDE.iter().any(|start| text.starts_with(start)) {
+    if !has_words
+        || command(text).is_some()
+        || !variables(text).is_empty()
+        || BESIDE.iter().any(|start| text.starts_with(start))
+    {
         return true;
     }
     // `PIX = Connection traversing at most a single PCIe bridge`, `NIC0: mlx5_0`.

@@ -204,5 +204,5 @@ pub(super) fn measurements(
 }
 
 fn rate(figure: &Printed) -> Option<GbPerSecond> {
-    Some(GbPerSecond(figure.value))
+    (!figure.value.is_nan()).then_some(GbPerSecond(figure.value))
 }

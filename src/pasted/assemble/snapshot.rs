@@ -1,10 +1,11 @@
 //! What was joined → the snapshot of a machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::ledger::Ledger;
 use super::names::Names;
 use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links, pair_of};
+use crate::readers::OFF_THE_BUS;
 use crate::told::NOT_THERE;
 use model::pasted::{PastedFault, PastedFaultKind};
 use model::placement::Pair;
@@ -14,9 +15,6 @@ use model::snapshot::{
     BoundDriver, DeviceFile, DisplayFunction, Gpu, NvLink, P2pStatus, PciFunction, Snapshot,
 };
 use model::units::PciAddress;
-
-/// Xid of a GPU that has fallen off the bus.
-const OFF_THE_BUS: u32 = 79;
 
 impl Joined {
     /// Marks GPUs that the driver calls lost and that no output describes otherwise.
@@ -158,9 +156,12 @@ impl Joined {
         let is_mismatch = |fault: &PastedFault| fault.kind == PastedFaultKind::Mismatch;
         let refused = self.faults.iter().any(is_mismatch).then_some(NVML_VERSION_MISMATCH);
         let mut links = std::mem::take(&mut self.links);
-        let most = links.values().map(BTreeMap::len).max().unwrap_or(0);
         for (gpu, by_dots) in &self.cut {
-            if !by_dots && links.get(gpu).is_none_or(|own| own.len() == most) {
+            // A GPU of another model has another number of links.
+            let model = |of: u32| gpus.iter().find(|gpu| gpu.index == of).map(|gpu| &gpu.name);
+            let alike = links.iter().filter(|(other, _)| model(**other) == model(*gpu));
+            let most = alike.map(|(_, own)| own.len()).max();
+            if !by_dots && links.get(gpu).is_none_or(|own| Some(own.len()) == most) {
                 continue;
             }
             let how = if *by_dots {

@@ -1,11 +1,11 @@
 //! The kernel's log, as dmesg, journalctl or a file in /var/log has it: messages of the NVIDIA driver (Xid, SXid, NVRM), PCIe
 //! errors (AER), and what the IOMMU does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, Note, Notes, is_uuid};
-use crate::trouble::{is_fault, is_wrong, shortened, version};
+use crate::trouble::{follows, is_fault, is_wrong, shortened, version};
 use model::reading::Reading;
 use model::snapshot::{PciKind, Xid};
 use model::units::PciAddress;
@@ -15,6 +15,9 @@ pub(crate) const READER: Reader =
 
 /// Words with which messages begin that are of the kernel, whatever stands before them.
 const MARKS: &[&str] = &["NVRM: ", "nvidia-nvswitch", "Xid (", "pcieport ", "nvidia 0000:"];
+
+/// How a record of an Xid begins.
+const RECORD: &str = "NVRM: Xid (";
 
 /// Longest text in front of a message: time, host, priority, name of the program.
 const LONGEST_HEAD: usize = 160;
@@ -85,6 +88,9 @@ const WRONG: &[&str] = &[
     "is 0m",
     "unable",
     "cannot",
+    "page_fault",
+    "external power",
+    "no nvidia gpu",
 ];
 
 /// Parts of the kernel whose errors are named.
@@ -92,6 +98,9 @@ const OURS: &[&str] = &["nvidia", "pcieport"];
 
 /// Most odd messages of a log that are kept.
 const MOST_PROBLEMS: usize = 100;
+
+/// Xid of a GPU that has fallen off the bus.
+pub(crate) const OFF_THE_BUS: u32 = 79;
 
 /// What the log counts.
 #[derive(Default)]
@@ -105,6 +114,8 @@ struct Counts {
     has_group: bool,
     /// Number of odd messages that were kept.
     problems: usize,
+    /// Xids that were read, or that a later one names.
+    xids: BTreeSet<(PciAddress, u32)>,
 }
 
 impl Counts {
@@ -129,7 +140,11 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             break;
         };
         used = place + 1;
-        take(said, seconds, line.number, notes, &mut counts);
+        // Several records may have become one line.
+        for (at, record) in said.split(RECORD).enumerate() {
+            let head = if at == 0 { "" } else { RECORD };
+            take(&format!("{head}{record}"), seconds, line.number, notes, &mut counts);
+        }
     }
     let first = ahead.lines.first()?.number;
     notes.add(first, Note::KernelLog);
@@ -196,8 +211,20 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         let xid = Xid { seconds_since_boot, ..xid };
         // Further lines of an event of an NVSwitch.
         if !["Severity ", "Data "].iter().any(|start| xid.text.starts_with(start)) {
-            notes.add(line, Note::Xid(Box::new(xid)));
+            counts.xids.insert((xid.pci, xid.code));
+            // `caused by previous Xid 79`, whose own line may be cut off.
+            let named = said.split("previous Xid ").nth(1).and_then(|rest| {
+                let code = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+                counts.xids.insert((xid.pci, code)).then(|| Xid { code, ..xid.clone() })
+            });
+            for xid in [xid].into_iter().chain(named) {
+                notes.add(line, Note::Xid(Box::new(xid)));
+            }
         }
+        return;
+    }
+    let is_lost = counts.xids.iter().any(|(_, code)| *code == OFF_THE_BUS);
+    if is_lost && follows(said) {
         return;
     }
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);

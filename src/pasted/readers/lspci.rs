@@ -44,7 +44,7 @@ fn class(title: &str) -> (Option<u32>, PciKind) {
         ("3D controller", RENDERER, PciKind::Endpoint),
         ("Display controller", 0x0380, PciKind::Endpoint),
         ("PCI bridge", BRIDGE, PciKind::Bridge),
-        ("Bridge: NVIDIA", SWITCH, PciKind::Endpoint),
+        ("Bridge: ", SWITCH, PciKind::Endpoint),
     ];
     let by_name = named.iter().find(|(name, ..)| title.starts_with(name));
     let class = code.or(by_name.map(|(_, code, _)| *code));
@@ -67,8 +67,13 @@ fn ids(title: &str) -> (Option<u16>, Option<u16>) {
     let pair = title.rsplit('[').find_map(of).or_else(bare);
     match pair {
         Some((vendor, device)) => (Some(vendor), Some(device)),
-        None if title.contains("NVIDIA Corporation") => (Some(NVIDIA), None),
-        None => (None, None),
+        None => {
+            // A list of names older than the device has its number alone.
+            let rest = title.split_once("NVIDIA Corporation").map(|(_, rest)| rest);
+            let device = rest.and_then(|rest| after(rest, "Device "));
+            let device = device.and_then(|id| u16::from_str_radix(id, 16).ok());
+            (rest.map(|_| NVIDIA), device)
+        }
     }
 }
 
@@ -105,7 +110,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             }
             break;
         }
-        let is_of_function = line.text.starts_with([' ', '\t']) || text.contains(": ");
+        let is_of_function = line.text.starts_with(' ') || text.contains(": ");
         if head(text).is_some() || !is_of_function {
             break;
         }
@@ -136,14 +141,19 @@ fn is_narrow(text: &str) -> bool {
     text.split_once("Width ").is_some_and(|(_, width)| width.contains("(downgraded)"))
 }
 
-/// Reads the lines of links whose device is not in the text, or in the command alone.
+/// Reads the lines of links whose device is not in the text, or in the command alone: `lspci -vv -s 3b:00.0`. What follows
+/// there may say that it is a GPU.
 fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let named = ahead.command.and_then(|command| after(command, "-s "));
     let name = named.unwrap_or("a device that is not named");
-    let address = named.and_then(|name| name.parse().ok()).or("0:0.0".parse().ok())?;
-    let mut function = Function::of(address, PciKind::Endpoint);
+    let known = named.and_then(|name| name.parse().ok());
+    let mut function = Function::of(known.or("0:0.0".parse().ok())?, PciKind::Endpoint);
+    if ahead.command.is_some_and(|command| command.contains("GPU")) {
+        function.facts.class = Reading::Known(RENDERER << 8);
+        function.facts.vendor = Reading::Known(NVIDIA);
+    }
     let mut used = 0;
-    for line in ahead.lines.iter().take_while(|line| is_link(line.text.trim())) {
+    for line in ahead.lines.iter().take_while(|line| line.text.trim().starts_with("Lnk")) {
         let text = line.text.trim();
         used += 1;
         take(text, &mut function);
@@ -162,6 +172,9 @@ fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
                 },
             );
         }
+    }
+    if known.is_some() {
+        notes.add(ahead.lines.first()?.number, Note::Function(Box::new(function)));
     }
     Some(used)
 }

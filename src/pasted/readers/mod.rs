@@ -19,6 +19,7 @@ mod smi_table;
 mod smi_topo;
 
 use super::reader::Reader;
+pub(crate) use kernel_log::OFF_THE_BUS;
 
 /// All kinds, the more specific ones first.
 pub(crate) static READERS: &[Reader] = &[

@@ -4,7 +4,7 @@ use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, number};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
-use model::units::{Bytes, PciAddress};
+use model::units::{Bytes, MIB, PciAddress};
 
 pub(crate) const READER: Reader = Reader {
     kind: "nccl-tests",
@@ -79,10 +79,16 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             (0, None) => "GPUs that are not named".to_owned(),
             _ => format!("{gpus} GPUs"),
         };
-        notes.add(*line, Note::Remark(format!(
-            "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {over}; one collective does not show \
-             which link limits it"
-        )));
+        let largest = rows.iter().map(|(row, _)| row.bytes).max().unwrap_or(0);
+        let what = if largest < MIB {
+            format!("nccl-tests over {over} end at {}: latency, not bandwidth", Bytes(largest))
+        } else {
+            format!(
+                "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {over}; one collective does not show \
+                 which link limits it"
+            )
+        };
+        notes.add(*line, Note::Remark(what));
         let larger = rows.get(place + 1..).unwrap_or_default();
         let is_low = |(row, _): &(Row, u32)| row.bus < FALL * rate;
         if larger.len() > 1

@@ -28,11 +28,6 @@ const BYTES: Bytes = Bytes(160_000_000);
 /// Copies of a rate.
 const REPEATS: u32 = 5;
 
-/// Most by which the first row is lower than the others without a fault, as a share of them. The first copies of the
-/// program run before its memory is mapped and the clocks have risen: 4% on 8 H200. A row that is lower by more than this
-/// is a figure.
-const FIRST_ROW: [f64; 2] = [0.85, 0.985];
-
 /// A matrix by its title.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Matrix {
@@ -211,15 +206,6 @@ fn each(matrix: &Numbered, mut with: impl FnMut(Key, Key, f64, u32)) {
 }
 
 fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
-    let cold = (setup.path == Path::Direct).then(|| first_row_is_cold(matrix)).flatten();
-    if let Some(share) = cold {
-        let line = matrix.rows[0][0].1;
-        let kind = if sum { "both-ways " } else { "" };
-        notes.add(line, Note::Remark(format!(
-            "the {kind}rates in the first row of p2pBandwidthLatencyTest are {share:.0}% of those in the other rows: its first \
-             copies have no warm-up, so this row is not judged"
-        )));
-    }
     let share = if sum { 0.5 } else { 1.0 };
     each(matrix, |row, column, value, line| {
         let figure = Printed::of(value * share, REPEATS);
@@ -231,7 +217,7 @@ fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
             if setup.direction == Direction::OneWay && setup.path == Path::Direct {
                 notes.add(line, Note::Local(row, setup.bytes, figure.times(0.5)));
             }
-        } else if cold.is_none() || row != Key::Ordinal(0) {
+        } else {
             let (from, to) = match setup.issuer {
                 Side::Source => (row, column),
                 Side::Destination => (column, row),
@@ -239,28 +225,4 @@ fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
             notes.add(line, Note::Peer(from, to, setup, figure));
         }
     });
-}
-
-/// Returns the median of the first row as per cent of that of the other rows, if it is lower by as much as a cold start
-/// makes it and no row, and no column, is low elsewhere.
-fn first_row_is_cold(matrix: &Numbered) -> Option<f64> {
-    let off = |row: usize| {
-        let cells = matrix.rows.get(row).into_iter().flatten().enumerate();
-        let cells = cells.filter(move |(column, _)| *column != row);
-        cells.filter_map(|(_, (value, _))| *value).collect::<Vec<f64>>()
-    };
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
-    };
-    let first = off(0);
-    let highest = first.iter().copied().reduce(f64::max)?;
-    let others: Vec<f64> = (1..matrix.rows.len()).flat_map(off).collect();
-    let lowest = others.iter().copied().reduce(f64::min)?;
-    let others = median(others)?;
-    let share = median(first)? / others;
-    let [low, high] = FIRST_ROW;
-    // Slow pairs elsewhere show that rates differ for another reason.
-    let others_alike = lowest > high * others && highest < others;
-    (others_alike && share > low && share < high).then_some(100.0 * share)
 }

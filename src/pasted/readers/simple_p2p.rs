@@ -4,6 +4,7 @@ use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, Printed, number};
 use model::flow::Setup;
 use model::measurement::Verified;
+use model::pasted::PastedFaultKind;
 use model::placement::{Placement, StreamKind};
 use model::units::{Bytes, MIB};
 
@@ -11,10 +12,17 @@ pub(crate) const READER: Reader = Reader {
     kind: "simple-p2p",
     tool: "simpleP2P",
     begins: |line| {
-        line.contains("Peer access from ") || line.starts_with("cudaMemcpyPeer / cudaMemcpy")
+        let starts = ["cudaMemcpyPeer / cudaMemcpy", RUN, WRONG];
+        line.contains("Peer access from ") || starts.iter().any(|start| line.starts_with(start))
     },
     read,
 };
+
+/// `Run kernel on GPU1, taking source data from GPU0 and writing to GPU1...`
+const RUN: &str = "Run kernel on GPU";
+
+/// `Verification error @ element 1: val = 0.000000, ref = 4.000000`
+const WRONG: &str = "Verification error @";
 
 /// Lines between the rate and the result of the comparison.
 const BEHIND: usize = 24;
@@ -40,23 +48,35 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         notes.add(line.number, Note::Access(gpu(from)?, gpu(to)?, possible));
         return Some(1);
     }
-    let (_, rest) = text.split_once(" between ")?;
-    let (ends, rate) = rest.split_once(':')?;
+    // What stood above the kernels may be cut off.
+    let (ends, rate) = if text.starts_with(RUN) {
+        (text.split_once(" from ")?.1, f64::NAN)
+    } else if text.starts_with(WRONG) {
+        let what = Note::Fault(PastedFaultKind::WrongValues, None, text.to_owned());
+        notes.add(line.number, what);
+        return Some(ahead.lines.iter().take_while(|line| line.text.contains(WRONG)).count());
+    } else {
+        let (ends, rate) = text.split_once(" between ")?.1.split_once(':')?;
+        let rate = number(rate.trim().strip_suffix("GB/s")?.trim());
+        (ends, rate.filter(|rate| *rate > 0.0)?)
+    };
     let (one, other) = ends.split_once(" and ")?;
-    let rate = number(rate.trim().strip_suffix("GB/s")?.trim()).filter(|rate| *rate > 0.0)?;
     let mut used = 1;
     let mut verified = Verified::Skipped;
     for (place, line) in ahead.lines.iter().enumerate().skip(1).take(BEHIND) {
-        let said = if line.text.contains("Verification error") || line.text.contains("Test failed")
-        {
-            Verified::Corrupt
-        } else if line.text.contains("Test passed") {
-            Verified::Ok
-        } else {
-            continue;
+        let text = &line.text;
+        verified = match verified {
+            _ if text.contains(WRONG) || text.contains("Test failed") => Verified::Corrupt,
+            Verified::Skipped if text.contains("Test passed") => Verified::Ok,
+            _ => continue,
         };
-        (used, verified) = (place + 1, said);
-        break;
+        used = place + 1;
+        if text.contains("Test ") {
+            break;
+        }
+    }
+    if rate.is_nan() && verified != Verified::Corrupt {
+        return None;
     }
     let figure = Printed { verified, ..Printed::of(rate, 100) };
     // The program copies there and back in turn, in the default stream.

@@ -1,5 +1,6 @@
 //! `nvidia-smi -L`: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 
+use super::smi_nvlink::is_inactive;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
@@ -45,7 +46,8 @@ pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     // With links below, it is the output of `nvidia-smi nvlink`.
     let mut below = ahead.lines.iter().skip(1).filter(|line| !line.text.is_empty());
-    if below.next().is_some_and(|line| line.text.trim_start().starts_with("Link")) {
+    let is_link = |text: &str| text.starts_with("Link") || is_inactive(text);
+    if below.next().is_some_and(|line| is_link(line.text.trim_start())) {
         return None;
     }
     let line = ahead.lines.first()?;

@@ -70,7 +70,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
         if text.is_empty() {
             continue;
         }
-        let Some((first, last, rest)) = links(text) else {
+        // `NVML: Unable to retrieve NVLink information as all links are inActive`: their number is not known.
+        let all = is_inactive(text).then_some((0, 0, text));
+        let Some((first, last, rest)) = links(text).or(all) else {
             break;
         };
         let mut said = Said::Other;
@@ -87,13 +89,13 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
     }
     let mut rest = ahead.lines.iter().enumerate().skip(used);
     match rest.find(|(_, line)| !line.text.trim().is_empty()) {
-        None => notes.add(head.number, Note::CutLinks(gpu, false)),
         Some(_) if is_torn => notes.add(head.number, Note::CutLinks(gpu, true)),
         Some((place, line)) if stands_for_more(line.text.trim()) => {
             notes.add(head.number, Note::CutLinks(gpu, true));
             used = place + 1;
         }
-        Some(_) => {}
+        Some((_, line)) if begins(&line.text) => {}
+        _ => notes.add(head.number, Note::CutLinks(gpu, false)),
     }
     is_own.then_some(used)
 }
@@ -121,7 +123,7 @@ fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Sa
     Said::Own
 }
 
-fn is_inactive(rest: &str) -> bool {
+pub(super) fn is_inactive(rest: &str) -> bool {
     rest.to_ascii_lowercase().contains("inactive")
 }
 
@@ -163,27 +165,10 @@ fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str)
     let Some((name, answer)) = rest.split_once(':') else {
         return Said::Other;
     };
-    let answer = match answer.trim() {
-        "true" => true,
-        "false" => false,
-        _ => return Said::Other,
-    };
-    if !name.ends_with("supported") {
+    if !name.ends_with("supported") || !["true", "false"].contains(&answer.trim()) {
         return Said::Other;
     }
     notes.link(line, gpu, number, |_| {});
-    if name.starts_with("P2P is") && !answer {
-        let gpu = match gpu {
-            Key::Index(index) => format!("GPU {index}"),
-            _ => "a GPU".to_owned(),
-        };
-        notes.add(
-            line,
-            Note::Remark(format!(
-                "NVLink {number} of {gpu} does not carry peer copies, says nvidia-smi"
-            )),
-        );
-    }
     Said::Own
 }
 

@@ -1,7 +1,7 @@
 //! `nvidia-smi topo -m`: how GPUs are connected, and the NUMA node of each.
 
 use crate::lines::is_name;
-use crate::matrix::{self, Named};
+use crate::matrix::{self, NAMELESS, Named};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
@@ -82,19 +82,19 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
     let gpus = matrix.rows.iter().filter(|(name, ..)| gpu(name).is_some());
     let columns = matrix.columns.iter().filter(|name| gpu(name).is_some());
     let whole = columns.count() == gpus.clone().count();
+    let mut cut = None;
     let mut last = 0;
     let mut count = 0;
-    let mut near = Vec::new();
     for (name, cells, more) in gpus {
         let Some(source) = gpu(name) else { continue };
         count += 1;
-        let mut adapters = String::new();
-        for ((word, line), column) in cells.iter().zip(&matrix.columns) {
+        for ((word, line), (column, place)) in cells.iter().zip(matrix.columns.iter().zip(0..)) {
             last = *line;
-            if gpu(column).is_none() && matches!(*word, "PIX" | "PXB") {
-                adapters = format!("{adapters} {column}");
-            }
-            let Some(destination) = gpu(column).filter(|other| *other != source) else {
+            // Only GPUs have NVLinks: one whose row was cut off.
+            let lost = (*column == NAMELESS && bond(word).is_some()).then_some(place);
+            cut = cut.or(lost);
+            let destination = gpu(column).or(lost.map(Key::Index));
+            let Some(destination) = destination.filter(|other| *other != source) else {
                 continue;
             };
             if let Some(links) = bond(word) {
@@ -106,10 +106,6 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
                 });
             }
         }
-        if adapters.is_empty() {
-            adapters.push_str(" none");
-        }
-        near.push(format!("{name}{adapters}"));
         // Behind the cells: processors, NUMA node of the processors, and that of the GPU's own memory.
         let node = more.get(1).and_then(|word| word.parse::<u32>().ok());
         notes.gpu(last, &source, |gpu| {
@@ -118,11 +114,10 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
             }
         });
     }
-    if matrix.columns.iter().any(|name| gpu(name).is_none()) {
-        let near = near.join(", ");
-        notes.add(last, Note::Remark(format!("adapters near each GPU (PIX, PXB): {near}")));
-    }
-    if whole {
+    if let Some(gpu) = cut {
+        let text = format!("GPU {gpu} has a column and no row: the matrix was cut");
+        notes.add(last, Note::Remark(text));
+    } else if whole {
         notes.add(last, Note::Listed(count));
     }
 }

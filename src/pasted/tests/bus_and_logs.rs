@@ -213,3 +213,23 @@ fn a_bus_bandwidth_that_falls_is_told_with_its_sizes() {
     assert_eq!(of_rates([8.0, 20.0, 5.0, 19.0]), [], "one slow size");
     assert_eq!(of_rates([8.0, 20.0, 19.0, 21.0]), []);
 }
+
+#[test]
+fn functions_without_names_are_gpus_and_switches() {
+    let machine = of("1b:00.0 3D controller: NVIDIA Corporation Device 20b2 (rev a1)\n\
+        27:00.0 Bridge: NVIDIA Corporation Device 1af1 (rev a1)\n\
+        28:00.0 Bridge [0680]: NVIDIA Corporation Device [10de:22a3] (rev a1)\n");
+    let ids: Vec<_> = machine.snapshot.nvswitches.iter().map(|one| one.device_id.get()).collect();
+    assert_eq!(ids, [Some(0x1af1), Some(0x22a3)]);
+    assert_eq!(machine.snapshot.gpus.len(), 1);
+}
+
+#[test]
+fn the_command_names_a_device_whose_own_line_is_missing() {
+    let machine = of("# lspci -vvv -s 0000:01:00.0 (GPU function)\n\
+        \t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16\n\t\tLnkCtl:\tASPM\n\
+        \t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16\n");
+    let gpu = &machine.snapshot.gpus[0];
+    assert_eq!((gpu.pci.get(), width(gpu)), ("0000:01:00.0".parse().ok(), Some(16)));
+    assert!(!machine.pasted.remarks.join("").contains('\t'));
+}

@@ -145,8 +145,6 @@ fn capabilities_of_links_show_that_they_are_there() {
     let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();
     assert_eq!(links.len(), 2);
     assert!(links.iter().all(|link| link.active.known().is_none()));
-    let remarks = machine.pasted.remarks.join("\n");
-    assert!(remarks.contains("NVLink 1 of GPU 0 does not carry peer copies"), "{remarks}");
 }
 
 #[test]
@@ -169,6 +167,42 @@ fn a_list_of_links_that_was_cut_is_no_lack_of_links() {
     assert_eq!(machine.snapshot.gpus[0].nvlinks.known().unwrap().len(), 2);
     assert!(machine.snapshot.gpus[1].nvlinks.known().is_none());
     assert!(machine.pasted.remarks.iter().any(|remark| remark.contains("it was cut")));
+    // A prompt behind it.
+    assert_eq!(of(&format!("{cut}root@n1:~#\n")).snapshot.gpus[1].nvlinks.known(), None);
+}
+
+#[test]
+fn links_that_are_all_inactive_are_a_fact_of_their_gpu() {
+    for words in ["all links are inActive", "all  Links are Inactive"] {
+        let text = format!(
+            "GPU 0: NVIDIA A40 (UUID: GPU-a)\nNVML: Unable to retrieve NVLink information as {words}\n"
+        );
+        let machine = of(&text).snapshot;
+        assert_eq!(
+            (machine.gpus[0].active_nvlinks(), machine.problems.len()),
+            (Some(0), 0),
+            "{words}"
+        );
+    }
+    let alone = "NVML: Unable to retrieve NVLink information as all links are inActive\n";
+    assert_eq!(of(alone).snapshot.problems.len(), 1);
+    // DCGM.
+    let machine = of("|   | GPU 1's NvLink link 3 is currently down. Run |\n").snapshot;
+    let link = &machine.gpus[0].nvlinks.known().unwrap()[0];
+    assert_eq!((machine.gpus[0].index, link.link, link.active.get()), (1, 3, Some(false)));
+}
+
+#[test]
+fn a_column_of_nvlinks_without_a_row_is_a_gpu_that_was_cut_off() {
+    let machine = of("GPU0 X NV12 NV12 NODE\nGPU1 NV12 X NV12 NODE\n");
+    assert_eq!(machine.snapshot.gpus.len(), 3);
+    assert!(
+        machine
+            .pasted
+            .remarks
+            .iter()
+            .any(|remark| remark.contains("GPU 2 has a column and no row"))
+    );
 }
 
 #[test]
@@ -210,16 +244,10 @@ fn of_two_runs_the_later_one_counts() {
 }
 
 #[test]
-fn adapters_near_gpus_and_counts_that_cannot_be_are_told() {
+fn counts_of_links_that_cannot_be_are_told() {
     let matrix = |cell: &str| {
         format!("GPU0 GPU1 NIC0\nGPU0 X {cell} PIX\nGPU1 {cell} X SYS\nNIC0 PIX SYS X\n")
     };
-    let machine = of(&format!("{}\n{}", matrix("SYS"), matrix("NV4")));
-    let remarks = machine.pasted.remarks.join("\n");
-    assert!(
-        remarks.contains("adapters near each GPU (PIX, PXB): GPU0 NIC0, GPU1 none"),
-        "{remarks}"
-    );
     let beyond = of(&format!("GPU 0: NVIDIA A100-SXM4-40GB\n{}", matrix("NV24")));
     let bond = &beyond.snapshot.bonds[0];
     assert_eq!((bond.links, &bond.version, bond.over_switches), (24, &None, false));

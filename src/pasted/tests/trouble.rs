@@ -373,3 +373,85 @@ fn every_fact_that_a_reader_sets_is_used() {
     unused.sort_unstable();
     assert_eq!(unused, ["iommu_group", "max_read_request_bytes"]);
 }
+
+#[test]
+fn lines_that_follow_a_loss_are_part_of_it() {
+    let lines = "[ 9.1] NVRM: GPU2 _issueRpcAndWait: rpcSendMessage failed with status 0x0000000f for fn 78!\n\
+        [ 9.2] NVRM: GPU2 RmFreeX: GspRmFree failed: hClient=0x1; status=0x0000000f\n\
+        [ 9.3] NVRM: API_GPU_ATTACHED_SANITY_CHECK failed!\n\
+        [ 9.4] NVRM: GPU2 krcRcAndNotifyAllChannels_IMPL: RC all channels for critical error 79.\n\
+        [ 9.5] NVRM: GPU2 kchannelFree failed to free a Channel\n";
+    let machine = of(lines);
+    let faults = &machine.pasted.faults;
+    assert_eq!((faults.len(), faults[0].kind), (1, PastedFaultKind::Lost));
+    assert!(faults[0].text.contains("GPU2"));
+    let remarks = machine.pasted.remarks.join("\n");
+    assert!(remarks.contains("lies before this text") && remarks.contains("follow"), "{remarks}");
+    let off = "[ 9.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n";
+    let machine = of(&format!("{off}{lines}"));
+    assert_eq!((machine.pasted.faults.len(), machine.snapshot.problems.len()), (0, 0));
+    assert!(
+        machine.pasted.remarks[0].starts_with("5 lines follow"),
+        "{:?}",
+        machine.pasted.remarks
+    );
+}
+
+#[test]
+fn an_xid_that_names_its_cause_tells_of_that_too() {
+    let line = |channel: u32| {
+        format!(
+            "[ 9.0] NVRM: Xid (PCI:0000:3b:00): 45, pid=1, name=x, Ch 0000000{channel}, caused by previous Xid 48\n"
+        )
+    };
+    let xids = |text: &str| {
+        let xids = of(text).snapshot.host.xids.known().unwrap().clone();
+        let mut xids: Vec<(u32, u32)> = xids.iter().map(|xid| (xid.code, xid.times)).collect();
+        xids.sort_unstable();
+        xids
+    };
+    assert_eq!(xids(&(line(1) + &line(2).replace("9.0", "10.0"))), [(45, 2), (48, 1)]);
+    let first = "[ 8.0] NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=x, DBE\n";
+    assert_eq!(xids(&format!("{first}{}", line(1))), [(45, 1), (48, 1)]);
+    // Records that became one line, and lines that end with CR alone.
+    let one = "[1.0] NVRM: Xid (PCI:0000:9b:00): 13, a [1.1] NVRM: Xid (PCI:0000:8b:00): 79, b\n";
+    assert_eq!(xids(one), [(13, 1), (79, 1)]);
+    assert_eq!(xids("[1.0] a\r[1.1] NVRM: Xid (PCI:0000:8b:00): 79, b\r[1.2] c\r"), [(79, 1)]);
+}
+
+#[test]
+fn lines_that_only_name_a_fault_state_none() {
+    for text in [
+        "$ dmesg | grep -i \"fallen off the bus\"",
+        "GPU is lost: no",
+        "fallen off the bus: 0",
+        "OK: no GPU has fallen off the bus",
+        "Xid 79 means that the GPU has fallen off the bus.",
+        "static const char *err[] = { \"GPU has fallen off the bus\" };",
+        "If nvidia-smi prints 'GPU is lost', reboot.",
+    ] {
+        assert_eq!(stated(&format!("{TABLE}\n{text}\n")).0, [], "{text}");
+    }
+}
+
+#[test]
+fn variables_of_commands_are_those_of_the_host() {
+    let row = "    1048576  256  float  sum  -1  44  192.51  336.89  0  44  192.50  336.88  0\n";
+    let set = |text: &str| {
+        let host = of(&format!("{text}\n{row}")).snapshot.host;
+        host.nccl_variables.known().cloned().unwrap_or_default()
+    };
+    for text in [
+        "**NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 8**",
+        "$ mpirun -np 2 -x NCCL_P2P_DISABLE=1 ./a",
+        "export NCCL_P2P_DISABLE=1",
+        "NCCL_P2P_DISABLE=1",
+    ] {
+        assert_eq!(set(text), ["NCCL_P2P_DISABLE=1"], "{text}");
+    }
+    for text in ["NCCL_P2P_DISABLE=1 fixes it", "I set NCCL_P2P_DISABLE=1"] {
+        assert_eq!(set(text).len(), 0, "{text}");
+    }
+    let remarks = of(&format!("CUDA_VISIBLE_DEVICES=6,7 ./a\n{row}")).pasted.remarks.join("\n");
+    assert!(remarks.contains("CUDA_VISIBLE_DEVICES=6,7 renumbers"), "{remarks}");
+}
