@@ -33,8 +33,13 @@ rule! {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let faults = evidence.read_from.map_or(&[][..], |read| &read.faults);
-    let faults = faults.iter().filter(|fault| !is_judged(evidence, fault));
-    let alike = words::grouped(faults.map(|fault| ((fault.kind, fault.pci), fault)));
+    // A line without an address is of the same event as one with it.
+    let place = |fault: &PastedFault| {
+        let mut alike = faults.iter().filter(|other| other.kind == fault.kind);
+        fault.pci.or_else(|| alike.find_map(|other| other.pci))
+    };
+    let left = faults.iter().filter(|fault| !is_judged(evidence, fault));
+    let alike = words::grouped(left.map(|fault| ((fault.kind, place(fault)), fault)));
     let found = alike
         .into_iter()
         .map(|((kind, address), faults)| finding(evidence, kind, address, &faults));
@@ -46,11 +51,13 @@ fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
         PastedFaultKind::Mismatch | PastedFaultKind::NotReady => true,
+        PastedFaultKind::TooManyPeers => false,
         PastedFaultKind::Lost => {
-            let is_it = |gpu: &Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let is_it = |gpu: &Gpu| fault.pci.is_none() || gpu.pci.get() == fault.pci;
             let mut xids = snapshot.host.xids.known().into_iter().flatten();
             snapshot.gpus.iter().any(|gpu| is_it(gpu) && no_answer(gpu).is_some())
-                || xids.any(|xid| xid.code == OFF_THE_BUS && Some(xid.pci) == fault.pci)
+                || xids
+                    .any(|xid| xid.code == OFF_THE_BUS && fault.pci.is_none_or(|at| at == xid.pci))
         }
         // What names no GPU is the same event as what names one.
         kind if kind.is_of_start() => {
@@ -97,11 +104,15 @@ fn finding(
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
         PastedFaultKind::NeedsReset => (
-            format!("the driver asks for a reset of {who}"),
+            format!("the driver asks for a reset or reboot of {who}"),
             Plan::now([
                 Step::Xid,
                 match (gpu, address) {
-                    (Some(gpu), Some(at)) => Step::ResetGpuAt(all(&[gpu.index]), At(vec![at])),
+                    (Some(gpu), Some(at))
+                        if !faults.iter().any(|one| one.text.contains("Reboot")) =>
+                    {
+                        Step::ResetGpuAt(all(&[gpu.index]), At(vec![at]))
+                    }
                     _ => Step::Reboot,
                 },
             ])
@@ -116,7 +127,10 @@ fn finding(
             &[Step::Bus, Step::NoNouveau, Step::BindDriver],
         ),
         PastedFaultKind::NoDevices => of(
-            "the driver is loaded, and has no GPU that works",
+            &format!(
+                "the driver is loaded, and has no GPU that works{}",
+                on_bus(evidence.snapshot)
+            ),
             &[Step::DriverLog, Step::Bus, Step::PowerCycle],
         ),
         PastedFaultKind::NoNvml => of(
@@ -128,8 +142,8 @@ fn finding(
             &[Step::PeerToPeerWords, Step::Bar1, Step::CheckWithPeerscope],
         ),
         PastedFaultKind::TooManyPeers => of(
-            "a GPU has no peer connection left, which is no defect: without NVSwitches it has eight",
-            &[Step::FewerPeers],
+            "a process asks for more than 8 peers of a GPU: an error of the set-up, no part is defective",
+            &[Step::FewerGpus, Step::FewerPeers],
         ),
         PastedFaultKind::Fabric => of(
             "a program could not use the NVSwitch fabric",
@@ -140,7 +154,10 @@ fn finding(
             Plan::now([Step::CheckWithPeerscope, Step::RunDcgm]),
         ),
         PastedFaultKind::PcieFatal => (
-            format!("{who} had fatal PCIe errors, or was not recovered from them"),
+            match faults.iter().any(|fault| fault.text.contains("(Fatal)")) {
+                true => format!("{who} had fatal PCIe errors"),
+                false => format!("{who} was not recovered from PCIe errors"),
+            },
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
@@ -159,9 +176,13 @@ fn finding(
         ),
     };
     let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    RULE.finding(subject, format!("The input says that {what}; {}", words::spelt(&lines)), plan)
-        .fact("lines", lines)
-        .at_if(kind == PastedFaultKind::TooManyPeers, Severity::Warning)
+    let message = format!("The input says that {what}: {}", words::spelt(&lines));
+    RULE.finding(subject, message, plan).fact("lines", lines)
+}
+
+/// Returns how many GPUs the PCI bus has that the driver lacks.
+fn on_bus(snapshot: &Snapshot) -> String {
+    words::further(": the PCI bus has ", snapshot.gpus.len() + snapshot.unlisted_gpus.len(), "GPU")
 }
 
 #[cfg(test)]
@@ -235,6 +256,6 @@ mod tests {
             only(&found, "pasted-fault", Severity::Error);
             assert_advice(&RULE, &found, steps, &["power-cycle"]);
         }
-        only(&found(&[(TooManyPeers, None)]), "pasted-fault", Severity::Warning);
+        only(&found(&[(TooManyPeers, None)]), "pasted-fault", Severity::Error);
     }
 }
