@@ -44,7 +44,7 @@ fn fitted(evidence: &Evidence<'_>, steps: &[Step]) -> Option<Vec<Step>> {
         let of_host = OF_HOST.contains(&&*step.id)
             || matches!(step.remedy, Remedy::Reseat | Remedy::Exchange);
         let new = match step.remedy {
-            _ if lacks_cables(evidence, step) => continue,
+            _ if lacks_cables(evidence, step) || is_given(evidence, step) => continue,
             Remedy::PowerCycle if guest => Advice::RestartGuest,
             _ if guest && of_host => {
                 // Nothing was swapped, so nothing moves with it.
@@ -68,6 +68,17 @@ fn fitted(evidence: &Evidence<'_>, steps: &[Step]) -> Option<Vec<Step>> {
     (fitted != steps && !fitted.is_empty()).then_some(fitted)
 }
 
+/// Returns true if the step asks for output that was given.
+fn is_given(evidence: &Evidence<'_>, step: &Step) -> bool {
+    let tool = match &*step.id {
+        "xid" | "driver-log" | "nvlink-log" | "aer" => "dmesg",
+        "lspci" => "lspci",
+        _ => return false,
+    };
+    let mut inputs = evidence.read_from.into_iter().flat_map(|read| &read.inputs);
+    inputs.any(|input| input.sections.iter().any(|section| section.tool.starts_with(tool)))
+}
+
 /// Returns true if the step is on power cables of modules alone.
 fn lacks_cables(evidence: &Evidence<'_>, step: &Step) -> bool {
     if step.id != "power-cables" {
@@ -85,6 +96,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::steps::{Part, Plan, gpu};
     use crate::testing::without_request;
+    use model::pasted::{Pasted, PastedInput, PastedSection};
     use model::snapshot::Snapshot;
     use model::testing::{h200_vm, two_sockets};
     use model::topology::Topology;
@@ -115,6 +127,23 @@ mod tests {
              slot, seat, power and cooling, which a guest cannot reach; shut this virtual machine down and start it \
              again, which resets its GPUs; then check again"
         );
+    }
+
+    #[test]
+    fn what_was_given_is_not_asked_for() {
+        let (machine, topology, settings) =
+            (two_sockets(), Topology::default(), Settings::default());
+        let section = |tool: &str| PastedSection { tool: tool.to_owned(), ..Default::default() };
+        let sections = vec![section("dmesg"), section("lspci -vv")];
+        let inputs = vec![PastedInput { sections, ..Default::default() }];
+        let pasted = Pasted { inputs, ..Pasted::default() };
+        let evidence = Evidence {
+            read_from: Some(&pasted),
+            ..without_request(&machine, &topology, None, &settings)
+        };
+        let plan = Plan::now([Advice::Xid, Advice::AerLog, Advice::Bus, Advice::Reboot]);
+        let left = fitted(&evidence, &Vec::from(plan)).unwrap();
+        assert_eq!(step::sentences(&left), "Reboot");
     }
 
     #[test]

@@ -180,9 +180,10 @@ impl<'a> Digest<'a> {
                 "nothing is at fault in what was judged; ".to_owned()
             }
             (None, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
-            (None, ..) if self.report.read_from.is_some() => {
-                "nothing wrong in what was given; ".to_owned()
-            }
+            (None, ..) if self.report.read_from.is_some() => match self.judged() {
+                judged if judged.is_empty() => "nothing that can be judged; ".to_owned(),
+                judged => format!("nothing wrong in {}; ", judged.join(", ")),
+            },
             (None, Conclusion::Inconclusive, 1..) => {
                 "no fault was found, but not everything was tested; ".to_owned()
             }
@@ -191,6 +192,16 @@ impl<'a> Digest<'a> {
         let hours = self.report.measurements.as_ref().and_then(|all| all.soak.as_ref());
         let hours = hours.map(|soak| format!("{} under load; ", super::duration(soak.seconds)));
         found + &hours.unwrap_or_default() + &self.tested() + &self.without_load() + &less
+    }
+
+    /// Returns what of the output of other tools was judged.
+    fn judged(&self) -> Vec<&str> {
+        let origins = self.report.read_from.iter().flat_map(|read| &read.origins);
+        let all: String = origins.map(|one| one.of.as_str()).collect();
+        let log = self.report.snapshot.host.xids.known().map(|_| "the log");
+        let kinds = [("PCIe", "width"), ("NVLink", "links"), ("access", "p2p"), ("rates", "peer[")];
+        let given = kinds.into_iter().filter(|(_, key)| all.contains(key)).map(|(kind, _)| kind);
+        given.chain(log).collect()
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.
@@ -252,8 +263,7 @@ impl<'a> Digest<'a> {
         let read = self.report.read_from.is_some();
         match (&self.report.measurements, verdict.tested, verdict.untested) {
             (_, 0, 0) | (None, ..) if read => "facts only, no figures in the input".to_owned(),
-            (_, 1, 0) if read => "1 figure read".to_owned(),
-            (_, figures, 0) if read => format!("{figures} figures read"),
+            (_, figures, 0) if read => count(figures as usize, "figure") + " read",
             (None, ..) => "facts only, no measurements requested".to_owned(),
             (_, 0, 0) => "nothing was measured".to_owned(),
             (_, 0, missing) => {

@@ -28,7 +28,9 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     page.item(2, hang, "host", Paint::Faint, &host_text(report));
     page.item(2, hang, "software", Paint::Faint, &software(report));
     if groups.is_empty() {
-        page.item(2, hang, "GPUs", Paint::Faint, "none found");
+        let none =
+            if report.read_from.is_some() { "no list of GPUs in the text" } else { "none found" };
+        page.item(2, hang, "GPUs", Paint::Faint, none);
     }
     for (gpus, text) in &groups {
         let worst = gpus.iter().map(|&index| highlights.gpu(index)).max().unwrap_or_default();
@@ -62,8 +64,10 @@ fn host_text(report: &Report) -> String {
 /// Returns the known versions, then the unknown ones, with each reason once, and none that a finding gives.
 fn software(report: &Report) -> String {
     let host = &report.snapshot.host;
+    // The refusal of NVML has the version of the libraries.
+    let refused = report.read_from.is_some() && report.snapshot.nvml_failure_code.is_some();
     let readings = [
-        ("driver", &host.driver_version),
+        (if refused { "libraries" } else { "driver" }, &host.driver_version),
         ("CUDA", &host.cuda_version),
         ("NVML", &host.nvml_version),
         ("kernel", &host.kernel_version),

@@ -197,6 +197,11 @@ fn summary(digest: &Digest<'_>, measurements: &Measurements) -> Vec<String> {
     if let Some(last) = all.last_mut().filter(|_| without > 0) {
         *last += &format!("; {without} {} not measured", if without == 1 { "was" } else { "were" });
     }
+    if all.is_empty() {
+        let reads =
+            measurements.peer.iter().filter(|cell| cell.is_sound() && cell.setup.is_plain());
+        all.extend(of(reads.collect(), "directly (as reads)"));
+    }
     let host = reached(pinned(measurements));
     all.extend(host.map(|text| format!("pinned host copies reach {text}")));
     all

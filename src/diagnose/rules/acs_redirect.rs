@@ -13,7 +13,8 @@
 //!
 //! Request redirect is on in the ACS control register (only root may read it) of a downstream switch port between two
 //! GPUs that meet in a switch, or between a GPU and an RDMA adapter if nvidia_peermem is loaded. It is an error if
-//! their copies are slow, information over NVLink, else a warning. Virtual machines are not judged.
+//! their copies are slow, information over NVLink, else a warning. Virtual machines are not judged. Bridges in the
+//! output of lspci alone are information.
 //!
 //! # Sources
 //!
@@ -27,7 +28,8 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
-    if evidence.snapshot.host.virtual_machine.get() != Some(false) {
+    let guest = evidence.snapshot.host.virtual_machine.get();
+    if guest.unwrap_or(evidence.read_from.is_none()) {
         return None;
     }
     let mut ports = BTreeSet::new();
@@ -44,7 +46,7 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let beside = beside_adapters(evidence);
     ports.extend(beside.iter().flat_map(|beside| &beside.ports));
     if ports.is_empty() {
-        return None;
+        return in_text(evidence);
     }
     let mut cells = evidence.reference(Path::Direct);
     cells.retain(|pair, _| over_pcie.contains(pair));
@@ -82,6 +84,19 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         .at_if(!slow.is_empty(), Severity::Error)
         .at_if(harmless, Severity::Info);
     Some(links::with_rates(found, &slow))
+}
+
+/// Returns the finding on bridges of a text, which need not show what is below them.
+fn in_text(evidence: &Evidence<'_>) -> Option<Finding> {
+    evidence.read_from?;
+    let mut functions = evidence.snapshot.pci.clone();
+    functions.retain(|one| one.acs_redirect.get() == Some(true));
+    let at: Vec<_> = functions.iter().map(|one| one.address).collect();
+    let bridges = Some(words::addresses(&at)).filter(|_| !at.is_empty())?;
+    let message =
+        format!("ACS redirects requests at {bridges}: peer copies go through the root complex");
+    let found = RULE.finding(Subject::Machine, message, [Step::LookAtIommu]);
+    Some(found.fact("bridges", at).at(Severity::Info))
 }
 
 /// Returns the downstream ports that redirect between two GPUs that meet in a switch.
@@ -156,6 +171,16 @@ mod tests {
         function_mut(&mut machine, "0000:82:01.0").acs_redirect = Reading::Known(true);
         machine.host.virtual_machine = Reading::Known(true);
         assert_eq!(findings(&machine, None), []);
+
+        machine.host.virtual_machine = Reading::failed("not given");
+        let (pasted, settings) = (Default::default(), Default::default());
+        let topology = Default::default();
+        let found = RULE.judge(&Evidence {
+            read_from: Some(&pasted),
+            ..crate::testing::without_request(&machine, &topology, None, &settings)
+        });
+        let found = only(&found, "acs-redirect", Severity::Info);
+        assert!(found.message.contains("at 0000:80:01.0, 0000:82:01.0:"), "{}", found.message);
 
         let mut bridged = nvlink_bridge();
         function_mut(&mut bridged, "0000:02:00.0").acs_redirect = Reading::Known(true);

@@ -156,17 +156,19 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
     };
     // A message names the device; a GPU is function 0 of it.
     let own: Vec<&Xid> = all.iter().filter(|xid| xid.pci.is_same_device(address)).collect();
-    let said = match own.last() {
+    // What comes after the loss is its consequence.
+    let loss = own.iter().rfind(|xid| xid.code == super::xid_reported::OFF_THE_BUS);
+    let said = match loss.or(own.last()) {
         None => "; the kernel's log has no Xid message of it".to_owned(),
         Some(last) => {
             let text = words::in_brackets(Some(&last.text));
             let before = own.iter().map(|xid| xid.code).filter(|code| *code != last.code);
             let before = words::first(&words::unique(before), usize::MAX);
-            let before = words::after(", after Xid ", Some(before));
+            let before = words::after(", beside Xid ", Some(before));
             let hours =
                 last.seconds_since_boot.map(|seconds| format!("{} h after boot", seconds / 3600));
             let time = words::after(", ", hours);
-            format!("; its last Xid is {}{text}{time}{before}", last.code)
+            format!("; its Xid is {}{text}{time}{before}", last.code)
         }
     };
     found.message += &said;

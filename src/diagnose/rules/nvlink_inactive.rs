@@ -46,7 +46,10 @@ fn judge_model(evidence: &Evidence<'_>, model: &str, gpus: &[Links<'_>]) -> Vec<
     let most = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
     let never = never_wired(gpus);
     let tray = fabric_not_ready::is_tray_by_itself(evidence.snapshot);
-    let bridged = gpus.iter().any(Links::leads_to_gpu) && !is_board(evidence, model);
+    // Where links lead is not in the output of other tools.
+    let of_cards = evidence.read_from.is_some() && !nvlink_missing::is_sxm(model);
+    let leads = of_cards || gpus.iter().any(Links::leads_to_gpu);
+    let bridged = leads && !is_board(evidence, model);
     let mut found = Down::default();
     for links in gpus.iter().filter(|links| !links.inactive.is_empty()) {
         let all_down = links.active.is_empty();

@@ -21,7 +21,8 @@
 //! beside bridged ones, MIG mode. Links listed as down are `nvlink-inactive`.
 //!
 //! In the matrix of another tool (`nvidia-smi topo -m`): a pair with fewer links than its model has, or than the others,
-//! which have more together than a GPU has links, so that NVSwitches connect them; no link on parts for SXM sockets.
+//! which have more together than a GPU has links, so that NVSwitches connect them; no link on parts for SXM sockets. Without a
+//! model, no link at all is information: the model decides whether one is due.
 //!
 //! # Sources
 //!
@@ -74,23 +75,41 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 fn without_any(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let gpus = snapshot.gpus.iter().filter(|gpu| gpu.mig.get() != Some(true));
-    let models = words::grouped(gpus.filter_map(|gpu| Some((gpu.name.known()?, gpu))));
+    let models = words::grouped(gpus.filter_map(|gpu| Some((name(evidence, gpu)?, gpu))));
     let none = |gpu: &&Gpu| gpu.nvlinks.known().is_some_and(Vec::is_empty);
-    let lacks = |(model, gpus): (&&String, &Vec<&Gpu>)| {
+    let lacks = |(model, gpus): (&&str, &Vec<&Gpu>)| {
         let sxm = is_sxm(model);
         let switches =
-            if others_may_have_them(snapshot, model) { 0 } else { snapshot.nvswitches.len() };
+            if others_may_have_them(evidence, model) { 0 } else { snapshot.nvswitches.len() };
         let expected = switches > 0 || (sxm && gpus.len() > 1);
         let none = gpus.iter().all(none) || bonds::none(evidence, gpus);
-        (expected && none).then(|| finding(evidence, model, gpus, sxm, switches))
+        match expected {
+            true => none.then(|| finding(evidence, model, gpus, sxm, switches)),
+            false => (none && *model == UNNAMED && gpus.len() > 1).then(of_matrix),
+        }
     };
     models.iter().filter_map(lacks).collect()
 }
 
+/// The model of GPUs whose model a text does not have.
+const UNNAMED: &str = "unknown";
+
+fn name<'a>(evidence: &Evidence<'a>, gpu: &'a Gpu) -> Option<&'a str> {
+    gpu.name.known().map(String::as_str).or(evidence.read_from.map(|_| UNNAMED))
+}
+
+/// Returns the finding on GPUs of no known model that no NVLink connects.
+fn of_matrix() -> Finding {
+    let message = "No NVLink between these GPUs; whether one is due depends on the model";
+    let step = Step::GiveOutput("'nvidia-smi -L' and 'nvidia-smi nvlink -s'".into());
+    RULE.finding(Subject::Machine, message, [step]).at(Severity::Info)
+}
+
 /// Returns true if the NVSwitches may belong to GPUs of another model. A GPU in MIG mode, one that does not answer, and
 /// one that NVML does not list cannot show that it has none. One for an SXM socket should have them.
-fn others_may_have_them(snapshot: &Snapshot, model: &str) -> bool {
-    let is_same = |gpu: &&Gpu| gpu.name.known().is_some_and(|name| name == model);
+fn others_may_have_them(evidence: &Evidence<'_>, model: &str) -> bool {
+    let snapshot = evidence.snapshot;
+    let is_same = |gpu: &&Gpu| name(evidence, gpu) == Some(model);
     let shows_none = |gpu: &Gpu| {
         !is_part_of_board(gpu)
             && gpu.mig.get() != Some(true)

@@ -33,8 +33,14 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let faults = evidence.stated().filter(|fault| !is_judged(evidence, fault));
-    let alike = words::grouped(faults.map(|fault| ((fault.kind, fault.pci), fault)));
+    let faults: Vec<&PastedFault> = evidence.stated().collect();
+    // A line without an address is of the same event as one with it.
+    let place = |fault: &PastedFault| {
+        let mut alike = faults.iter().filter(|other| other.kind == fault.kind);
+        fault.pci.or_else(|| alike.find_map(|other| other.pci))
+    };
+    let left = faults.iter().copied().filter(|fault| !is_judged(evidence, fault));
+    let alike = words::grouped(left.map(|fault| ((fault.kind, place(fault)), fault)));
     let found = alike
         .into_iter()
         .map(|((kind, address), faults)| finding(evidence, kind, address, &faults));
@@ -46,11 +52,13 @@ fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
         Mismatch | NotReady => true,
+        TooManyPeers => false,
         Lost => {
-            let is_it = |gpu: &Gpu| fault.pci.is_some() && gpu.pci.get() == fault.pci;
+            let is_it = |gpu: &Gpu| fault.pci.is_none() || gpu.pci.get() == fault.pci;
             let mut xids = snapshot.host.xids.known().into_iter().flatten();
             snapshot.gpus.iter().any(|gpu| is_it(gpu) && no_answer(gpu).is_some())
-                || xids.any(|xid| xid.code == OFF_THE_BUS && Some(xid.pci) == fault.pci)
+                || xids
+                    .any(|xid| xid.code == OFF_THE_BUS && fault.pci.is_none_or(|at| at == xid.pci))
         }
         // What names no GPU is the same event as what names one.
         kind if kind.is_of_start() => {
@@ -78,7 +86,9 @@ fn finding(
         (None, None) => (Subject::Machine, "a device".to_owned()),
     };
     let own = match (gpu, address) {
-        (Some(gpu), Some(at)) => Step::ResetGpuAt(all(&[gpu.index]), At(vec![at])),
+        (Some(gpu), Some(at)) if !faults.iter().any(|fault| fault.text.contains("Reboot")) => {
+            Step::ResetGpuAt(all(&[gpu.index]), At(vec![at]))
+        }
         _ => Step::Reboot,
     };
     let (what, plan) = match kind {
@@ -88,7 +98,7 @@ fn finding(
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
         NeedsReset => (
-            "the driver asks for a reset of {}",
+            "the driver asks for a reset or reboot of {}",
             Plan::now([Step::Xid, own]).if_it_stays([Step::PowerCycle]),
         ),
         NoDriver => (
@@ -112,8 +122,8 @@ fn finding(
             Plan::now([Step::PeerToPeerWords, Step::Bar1, Step::CheckWithPeerscope]),
         ),
         TooManyPeers => (
-            "a GPU has no peer connection left, which is no defect: without NVSwitches it has eight",
-            Plan::now([Step::FewerPeers]),
+            "a process asks for more than 8 peers of a GPU: an error of the set-up, no part is defective",
+            Plan::now([Step::FewerGpus, Step::FewerPeers]),
         ),
         Fabric => (
             "a program could not use the NVSwitch fabric",
@@ -121,7 +131,10 @@ fn finding(
         ),
         TestFailed => ("a test of {} failed", Plan::now([Step::CheckWithPeerscope, Step::RunDcgm])),
         PcieFatal => (
-            "{} had fatal PCIe errors, or was not recovered from them",
+            match faults.iter().any(|fault| fault.text.contains("(Fatal)")) {
+                true => "{} had fatal PCIe errors",
+                false => "{} was not recovered from PCIe errors",
+            },
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
@@ -138,11 +151,17 @@ fn finding(
     };
     let what = match kind {
         RateFalls => what.replace("{}", &words::distinct(faults.iter().map(|fault| &fault.text))),
+        NoDevices => what.to_owned() + &on_bus(evidence.snapshot),
         _ => what.replace("{}", &who),
     };
     let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    RULE.finding(subject, format!("The input says that {what}; {}", words::spelt(&lines)), plan)
-        .at_if(kind == TooManyPeers, Severity::Warning)
+    RULE.finding(subject, format!("The input says that {what}: {}", words::spelt(&lines)), plan)
+        .fact("lines", lines)
+}
+
+/// Returns how many GPUs the PCI bus has that the driver lacks.
+fn on_bus(snapshot: &Snapshot) -> String {
+    words::further(": the PCI bus has ", snapshot.gpus.len() + snapshot.unlisted_gpus.len(), "GPU")
 }
 
 #[cfg(test)]
@@ -215,6 +234,6 @@ mod tests {
             only(&found, "pasted-fault", Severity::Error);
             assert_advice(&RULE, &found, steps, &["power-cycle"]);
         }
-        only(&found(&[(TooManyPeers, None)]), "pasted-fault", Severity::Warning);
+        only(&found(&[(TooManyPeers, None)]), "pasted-fault", Severity::Error);
     }
 }

@@ -37,6 +37,8 @@ rule! {
 /// Shares of the theoretical rate that copies over a PCIe link reach, per cent, and the usual one of a whole slot.
 const REACHED: std::ops::RangeInclusive<f64> = 66.0..=92.0;
 const USUAL: f64 = 83.0;
+/// Rates that belong together, parts of the highest; chosen.
+const NEAR: f64 = 0.9;
 /// The most that a link of 16 lanes carries: Gen5, GB/s. More is NVLink's.
 const MOST: f64 = 63.1;
 
@@ -44,8 +46,8 @@ type Rates = BTreeMap<Pair, f64>;
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let rates = |path| -> Rates {
-        let cells = bandwidth::sound(evidence, path).into_iter();
-        cells.filter_map(|(pair, cell)| Some((pair, cell.achieved_gbps?.0))).collect()
+        let cells = bandwidth::sound(evidence, path).into_values();
+        cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?.0))).collect()
     };
     if evidence.read_from.is_none() || evidence.measurements.is_none() {
         return Vec::new();
@@ -54,7 +56,11 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let left = 1.0 - BELOW.of(evidence) / 100.0;
     let mut found = slow_gpus(evidence, &direct, &staged, left);
     found.extend(both_ways(evidence, &direct));
-    found.extend(groups(&direct, &staged, left));
+    // Reads show groups as well.
+    let reads = evidence.measured().peer.iter().filter(|cell| cell.setup.is_plain());
+    let reads = || reads.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?.0))).collect();
+    let direct = if direct.is_empty() { reads() } else { direct };
+    found.extend(groups(&direct, &staged, left).or_else(|| groups(&direct, &staged, NEAR)));
     found
 }
 
@@ -161,8 +167,9 @@ fn groups(direct: &Rates, staged: &Rates, left: f64) -> Option<Finding> {
         words::in_brackets((host > slow).then(|| format!("{host:.1} through host memory"))),
     );
     let steps = match host > slow {
-        true => [Step::NearPeersOnly("PXB"), Step::LookAtIommu],
-        false => [Step::LookAtIommu, Step::NearSlots],
+        _ if slow > most(direct.values().copied()) * 0.6 => vec![Step::Nothing(Fine::Always)],
+        true => vec![Step::NearPeersOnly("PXB"), Step::LookAtIommu],
+        false => vec![Step::LookAtIommu, Step::NearSlots],
     };
     Some(RULE.on_machine(message, steps).pairs(&pairs).at(Severity::Info))
 }

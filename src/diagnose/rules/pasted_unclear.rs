@@ -6,7 +6,7 @@
 //! # What to do
 //!
 //! Add the output of the command that the step names, or run `peerscope check` on the machine. Give output of one
-//! machine, printed at one time. Read the quoted lines, and take out what is no output of a tool.
+//! machine, printed at one time. Read the quoted lines: some may be errors of the machine.
 //!
 //! # How it is detected
 //!
@@ -32,16 +32,16 @@ use super::prelude::*;
 /// Most commands that the step names.
 const NAMED: usize = 2;
 
-/// Commands that decide between the causes of findings, by how their codes or the kinds of output begin; the strongest
+/// Commands that decide between the causes of findings, by how their codes begin; the strongest
 /// first. A GPU or a driver that does not start runs no test.
 const DECIDES: [(&[&str], &[&str]); 4] = [
     (&["pasted-fault", "gpu-unreach", "gpu-not", "driver-", "fabric-"], &["dmesg"]),
     (&["nvlink-"], &["nvidia-smi nvlink -s", "dmesg"]),
     (
         &["direct-", "peer-bandwidth", "staged-", "pasted-rates", "host-"],
-        &["lspci -vv", "dmesg", "nvidia-smi topo -m"],
+        &["nvidia-smi topo -m", "lspci -vv", "dmesg"],
     ),
-    (&["nccl-log", "software-"], &["env | grep NCCL_", "nvidia-smi topo -p2p r"]),
+    (&["software-"], &["nvidia-smi topo -p2p r"]),
 ];
 
 rule! {
@@ -59,10 +59,7 @@ pub(crate) fn decide(evidence: &Evidence<'_>, findings: &mut [Finding]) {
         return;
     };
     let sections = || read.inputs.iter().flat_map(|input| &input.sections);
-    let is_known = |start: &&str| {
-        let told = |one: &Finding| one.severity > Severity::Info && one.code.starts_with(start);
-        findings.iter().any(told) || sections().any(|section| section.kind == **start)
-    };
+    let is_known = |start: &&str| findings.iter().any(|one| one.code.starts_with(start));
     let Some((_, commands)) = DECIDES.iter().find(|(starts, _)| starts.iter().any(is_known)) else {
         return;
     };
@@ -70,15 +67,9 @@ pub(crate) fn decide(evidence: &Evidence<'_>, findings: &mut [Finding]) {
     let named = named(commands.iter().copied().filter(is_new));
     let is_general = |one: &&mut Finding| one.code == RULE.id && one.severity == Severity::Info;
     if let Some(finding) = findings.iter_mut().find(is_general) {
-        let (message, step) = match named.as_str() {
-            "" => (finding.message.clone(), None),
-            _ => (
-                format!("The input does not show the cause; it lacks the output of {named}"),
-                Some(Step::GiveOutput(named)),
-            ),
-        };
+        let step = (!named.is_empty()).then_some(Step::GiveOutput(named));
         let plan = Plan::now(step).then([Step::CheckWithPeerscope]);
-        *finding = RULE.on_machine(message, plan).at(Severity::Info);
+        *finding = finding.clone().steps(plan);
     }
 }
 
@@ -136,8 +127,8 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
                 "{} of the input {}; {}",
                 words::count(problems.len(), "part"),
                 match problems.len() {
-                    1 => "tells of an error or was not understood",
-                    _ => "tell of an error or were not understood",
+                    1 => "tells of an error that is not understood",
+                    _ => "tell of errors that are not understood",
                 },
                 words::spelt(problems)
             ),
@@ -201,7 +192,7 @@ mod tests {
             found[1].next_step.clone()
         };
         assert!(asked("nvlink-missing").starts_with("Add the output of 'nvidia-smi nvlink -s'; "));
-        assert!(asked("pasted-rates").contains("'lspci -vv' and 'nvidia-smi topo -m'"));
+        assert!(asked("pasted-rates").contains("'nvidia-smi topo -m' and 'lspci -vv'"));
         // What a lost GPU needs is there; no test is asked for.
         assert_eq!(asked("gpu-unreachable"), "Run 'peerscope check' on the machine");
         assert!(asked("gpu-busy").contains("'nvbandwidth'"));

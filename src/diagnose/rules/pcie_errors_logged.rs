@@ -110,7 +110,8 @@ fn finding(
         (other, "uncorrected PCIe error"),
         (corrected, "corrected PCIe error"),
     ]);
-    let message = format!("{names}: {said} since the last boot");
+    let when = if pasted { "in the text" } else { "since the last boot" };
+    let message = format!("{names}: {said} {when}");
     let part = match subject {
         Subject::Gpu { index } => Step::Reseat(Part::of(&[index])),
         _ => Step::Reseat(Part::RiserOrCable),

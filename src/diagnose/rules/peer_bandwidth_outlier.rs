@@ -45,6 +45,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding> {
     let (group, worst) = (&explained.group, explained.worst()?);
+    // How other tools' pairs are connected may not be known.
+    let is_known = |pair: &Pair| evidence.over_nvlink(*pair) || evidence.over_pcie(*pair);
+    let everywhere = group.common == Common::Everything && evidence.read_from.is_some();
+    if everywhere && !group.pairs.iter().all(is_known) {
+        return None;
+    }
     let margin = match group.common {
         Common::Gpu(_) => &GPU,
         _ => &OUTLIER,

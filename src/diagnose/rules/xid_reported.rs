@@ -30,6 +30,7 @@
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
 use model::snapshot::XidCause;
+use std::cmp::Reverse;
 
 rule! {
     "xid-reported", Warning, All(judge);
@@ -54,13 +55,24 @@ const OLD_SECONDS: u64 = 24 * 3600;
 /// A GPU or NVSwitch with its messages.
 type Place<'a> = (Subject, Vec<&'a Xid>);
 
+/// Returns the place of a message among those of its device: causes, the worst first; what the driver asks for; what a
+/// cause brings about.
+fn rank(xid: &Xid) -> (u8, Reverse<Severity>) {
+    let place = match xid.cause() {
+        _ if xid.code == RECOVERY => 1,
+        XidCause::Program => 2,
+        _ => 0,
+    };
+    (place, Reverse(severity(xid.cause())))
+}
+
 /// Returns the findings on the kernel's log since the last boot: one for the same codes, whichever GPUs have them.
 fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
     let snapshot = evidence.snapshot;
     let xids = snapshot.host.xids.known().into_iter().flatten();
     let of_address = words::grouped(xids.map(|xid| (xid.pci, xid)));
     let mut alike: BTreeMap<(Severity, Vec<u32>), Vec<Place<'_>>> = BTreeMap::new();
-    for (address, xids) in of_address {
+    for (address, mut xids) in of_address {
         let is_it = |gpu: &&Gpu| {
             snapshot.address_of(gpu.index).is_some_and(|own| own.is_same_device(address))
         };
@@ -93,9 +105,10 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             .unwrap_or(Severity::Info);
         let mut codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
         codes.sort_unstable();
+        xids.sort_by_key(|xid| rank(xid));
         alike.entry((worst, codes)).or_default().push((subject, xids));
     }
-    let found = alike.into_iter().map(|((worst, codes), places)| {
+    let found = alike.into_iter().map(|((worst, _), places)| {
         let gpus: Vec<u32> = places
             .iter()
             .filter_map(|(subject, _)| match subject {
@@ -116,16 +129,17 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             _ if gpus.len() == places.len() => (Subject::of_gpus(&gpus), evidence.named(&gpus)),
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
-        let say = |xid: &&Xid| if places.len() == 1 { told(evidence, xid) } else { meaning(xid) };
-        let said: Vec<String> = one.into_iter().flat_map(|(_, xids)| xids).map(say).collect();
-        finding(
-            evidence,
-            subject,
-            &format!("{} of {name} since the last boot", numbers(&codes)),
-            &said,
-            &codes,
-            worst,
-        )
+        let xids = one.map_or(&[][..], |(_, xids)| xids);
+        let follows = if worst > Severity::Info { ", its consequence" } else { "" };
+        let said = xids.iter().map(|xid| match (places.len(), xid.cause()) {
+            (1, XidCause::Program) => told(evidence, xid) + follows,
+            (1, _) => told(evidence, xid),
+            _ => meaning(xid),
+        });
+        let when = if evidence.read_from.is_some() { "in the text" } else { "since the last boot" };
+        let codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
+        let of = format!("{} of {name} {when}", numbers(&codes));
+        finding(evidence, subject, &of, &said.collect::<Vec<_>>(), xids, &codes, worst)
     });
     found.collect()
 }
@@ -205,6 +219,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
                 Subject::Gpu { index: gpu },
                 &format!("{} of {name} in the hours under load", numbers(&codes)),
                 &said,
+                &[],
                 &codes,
                 worst(codes.iter().map(|code| XidCause::of(*code))),
             )
@@ -228,12 +243,14 @@ fn often(times: usize) -> String {
 
 /// The Xid of a GPU that has fallen off the bus: it cannot be reset.
 pub(super) const OFF_THE_BUS: u32 = 79;
+/// The Xid with which the driver asks for a reset or a reboot.
+const RECOVERY: u32 = 154;
 /// The Xid of an NVLink.
 const NVLINK: u32 = 74;
 
 /// Returns what to do about errors of a GPU or NVSwitch. A GPU is named by its address, where that is known: a log has
 /// no other name of it, and the wrong one must not be reset.
-fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severity) -> Plan {
+fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], needs_reset: bool) -> Plan {
     let links = codes.contains(&NVLINK).then_some(Step::LinkErrors);
     let mut steps: Vec<Step> = [Some(Step::DriverLog), links].into_iter().flatten().collect();
     let part = match *subject {
@@ -246,7 +263,7 @@ fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severi
         }
         _ => None,
     };
-    if worst > Severity::Info {
+    if needs_reset {
         match &part {
             _ if codes.contains(&OFF_THE_BUS) => steps.push(Step::PowerCycle),
             Some((reset, _)) => steps.push(reset.clone()),
@@ -255,7 +272,7 @@ fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], worst: Severi
     }
     steps.push(Step::CheckAgain);
     let plan = Plan::now(steps);
-    match part.filter(|_| worst > Severity::Info) {
+    match part.filter(|_| needs_reset) {
         Some((_, part)) => plan.if_it_stays([Step::Replace(part)]),
         None => plan,
     }
@@ -267,23 +284,35 @@ fn finding(
     subject: Subject,
     of: &str,
     said: &[String],
+    xids: &[&Xid],
     codes: &[u32],
     worst: Severity,
 ) -> Finding {
-    let plan = plan(evidence, &subject, codes, worst);
+    let says = |xid: &&Xid| ["on-fatal", "onfatal"].iter().any(|word| xid.text.contains(word));
+    let harmless = !xids.is_empty() && xids.iter().all(says);
     let program = match worst {
-        Severity::Info => "; programs cause such codes as well",
+        Severity::Info => "; programs cause such codes as well, and so does a lost or failing GPU",
         _ => "",
     };
     // The meaning of the worst one comes first: the rest is left out where there is no room.
-    let xids = evidence.snapshot.host.xids.known().into_iter().flatten();
-    let xids = xids.filter(|xid| codes.contains(&xid.code));
-    let meaning = xids.max_by_key(|xid| severity(xid.cause())).and_then(Xid::meaning);
-    let means = words::after(": ", meaning);
-    let message = format!("The driver reported {of}{means}; {}{program}", said.join("; "));
-    let mut found = RULE
-        .finding(subject, message, plan)
-        .fact("xid_codes", Fact::Numbers(codes.iter().map(|code| u64::from(*code)).collect()));
+    let meaning = xids.first().and_then(|xid| xid.meaning());
+    let asked = xids.iter().rfind(|xid| xid.code == RECOVERY && xid.cause() != XidCause::Settled);
+    let asked = asked.and_then(|xid| {
+        Some(xid.text.rsplit_once('(')?.1.split(')').next()?.trim_end_matches(" Required"))
+    });
+    let plan = match asked {
+        Some(what) if what.contains("Reboot") => Plan::now([Step::Reboot, Step::CheckAgain]),
+        _ => plan(evidence, &subject, codes, worst > Severity::Info && !harmless),
+    };
+    let means = words::after(": ", meaning)
+        + &words::after(", driver asks for ", asked)
+        + if harmless { ", non-fatal" } else { "" };
+    // The short sentence has a limit.
+    let who = if asked.is_some() { "" } else { "The driver reported " };
+    let message = format!("{who}{of}{means}; {}{program}", said.join("; "));
+    let mut sorted: Vec<u64> = codes.iter().map(|code| u64::from(*code)).collect();
+    sorted.sort_unstable();
+    let mut found = RULE.finding(subject, message, plan).fact("xid_codes", Fact::Numbers(sorted));
     found.severity = worst;
     found
 }
@@ -334,6 +363,21 @@ mod tests {
         only(&of_log(7300, &[(31, "MMU Fault", 9)]), "xid-reported", Severity::Info);
         only(&of_log(7300, &[(999, "", 9)]), "xid-reported", Severity::Info);
         assert!(!of_log(7300, &[]).iter().any(|found| found.code == "xid-reported"));
+    }
+
+    #[test]
+    fn causes_come_first_then_what_the_driver_asks_for_then_consequences() {
+        let asks = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)";
+        let found = of_log(60, &[(45, "Ch 3", 7), (120, "GSP", 8), (154, asks, 9)]);
+        let one = only(&found, "xid-reported", Severity::Error);
+        assert!(one.message.contains("Xids 120, 154, 45 of GPU 1"), "{}", one.message);
+        assert!(one.message.contains(", driver asks for Node Reboot; "), "{}", one.message);
+        assert!(one.message.ends_with(", its consequence"), "{}", one.message);
+        assert!(one.next_step.starts_with("Reboot"), "{}", one.next_step);
+        let harmless = of_log(60, &[(145, "RLW_REMAP Nonfatal XC1 i0 Link 11", 9)]);
+        let one = only(&harmless, "xid-reported", Severity::Warning);
+        assert!(one.message.contains(", non-fatal; "), "{}", one.message);
+        assert_advice(&RULE, &harmless, &["xid", "check-again"], &[]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ model::steps! {
         "run 'peerscope check' on the machine";
     GiveOutput(commands: String) => "more-output" Investigate "add the output of {commands}";
     ReadLines => "read-lines" Investigate
-        "read these lines, and take out what is no output of a tool";
+        "read these lines: some may be errors of the machine; leave out only what no tool printed";
     GiveOneMachine => "one-machine" Investigate
         "give output of one machine only, printed at one time: print all of it again with scripts/collect";
     CheckAgain => "check-again" Repeat "check again";
@@ -174,6 +174,8 @@ model::steps! {
     NoLl128 => "no-ll128" ChangeProgram "set NCCL_PROTO=^LL128, so that NCCL sends no lines of 128 bytes";
     ComputeAgain => "compute-again" ChangeProgram
         "do not trust what was computed from data that these GPUs exchanged";
+    FewerGpus => "fewer-peers" ChangeProgram
+        "give a process at most 9 GPUs (-g 8 of nccl-tests), or start a process for each GPU";
     FewerPeers => "fewer-peers" ChangeProgram
         "let programs enable access only for the pairs that they use, eight for each GPU";
     OneModel => "pair-alike" ChangeProgram "let programs that exchange data use GPUs of one model";

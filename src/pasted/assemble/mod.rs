@@ -326,7 +326,20 @@ impl Joined {
     fn xid(&mut self, xid: &Xid) {
         let place = *self.xid_places.entry((xid.pci, xid.code)).or_insert(self.xids.len());
         match self.xids.get_mut(place) {
-            Some(known) => known.times = known.times.saturating_add(1),
+            Some(known) => {
+                known.times = known.times.saturating_add(1);
+                let link = |text: &str| {
+                    let (_, rest) = text.split_once("Link ")?;
+                    Some(rest.split(|c: char| !c.is_ascii_digit()).next()?.to_owned())
+                };
+                let new = link(&xid.text).filter(|new| {
+                    let mut words = known.text.split([' ', ',']);
+                    xid.is_of_switch() && !words.any(|word| word == new)
+                });
+                if let Some(new) = new.filter(|_| known.text.len() < 400) {
+                    known.text += &format!(", also link {new}");
+                }
+            }
             None => self.xids.push(xid.clone()),
         }
     }

@@ -191,6 +191,7 @@ impl Joined {
         let mut host = self.host.clone();
         self.lost(&mut gpus);
         if self.has_log {
+            self.xids.reverse();
             host.xids = Reading::Known(std::mem::take(&mut self.xids));
         }
         Snapshot {
