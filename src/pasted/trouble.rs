@@ -19,8 +19,8 @@ const FAULTS: &[(Kind, &[&str])] = &[
             NO_HANDLE,
             "GPU is lost",
             OFF_THE_BUS,
-            "0x0000000f",
-            "GPU_IS_LOST",
+            "status 0x0000000f",
+            "status=0x0000000f",
             "GPU_ATTACHED_SANITY",
             "critical error 79",
         ],
@@ -95,7 +95,6 @@ const ERRORS: &[&str] = &[
     "GPU crash dump",
     // `nvidia-smi nvlink`.
     "links are inActive",
-    "links are inactive",
 ];
 
 /// States of `nvidia-smi -q` that are faults, each with the value of a sound GPU.
@@ -170,7 +169,7 @@ pub(crate) fn of(
         let mut add = |what| told.push(Told { line: line.number, what });
         if has_output && !is_read {
             for one in variables(text) {
-                if one.starts_with("CUDA_VISIBLE_D") {
+                if one.starts_with("CUDA_V") {
                     add(Note::Remark(format!("{one} renumbers GPUs")));
                 } else if one.starts_with("NCCL_") {
                     set.entry(one.to_owned()).or_insert(line.number);
@@ -191,7 +190,7 @@ pub(crate) fn of(
                     continue;
                 }
                 if gone.is_empty() && !lines.iter().any(|line| line.text.contains("Xid (")) {
-                    add(Note::Remark("its first message lies before this text".to_owned()));
+                    add(Note::Remark("the loss began before this text".to_owned()));
                 }
                 gone.push(who);
             }
@@ -257,9 +256,12 @@ fn stated(text: &str) -> Option<Note> {
     }
     let says = |all: &&[&str]| all.iter().any(|words| text.contains(words));
     let is_gone = text.contains("nvidia ") && text.contains(NO_RECOVERY);
-    let fault = FAULTS.iter().find(|(_, words)| says(words)).map(|(kind, _)| *kind);
-    let fault = fault.or(is_gone.then_some(Kind::PcieFatal));
-    if let Some(kind) = fault.filter(|_| !is_mention(text)) {
+    let fault = FAULTS.iter().find_map(|(kind, all)| {
+        let at = all.iter().find_map(|words| text.find(words))?;
+        Some((*kind, &text[..at]))
+    });
+    let fault = fault.or(is_gone.then_some((Kind::PcieFatal, "")));
+    if let Some((kind, _)) = fault.filter(|(_, head)| !is_mention(text, head)) {
         return Some(Note::Fault(kind, address(text), shortened(text)));
     }
     // `GPU 0's NvLink link 3 is currently down.` of DCGM.
@@ -273,23 +275,20 @@ fn stated(text: &str) -> Option<Note> {
     is_error.then(|| Note::Problem(shortened(text)))
 }
 
-/// Parts of lines that tell of a fault and do not state it: commands, sentences, passed tests.
+/// Parts of what stands before a fault that a line does not state: commands and sentences.
 const MENTIONS: &[&str] = &["grep ", "if ", "If ", " means ", " no GPU"];
 
-/// Returns true if a line only names a fault.
-fn is_mention(text: &str) -> bool {
-    let is_quoted = text.contains(" \"")
-        && !text.contains("NVRM: ")
-        && !text.contains("code=")
-        && !text.starts_with('{');
+/// Returns true if a line only names a fault, which stands behind this part of it.
+fn is_mention(text: &str, head: &str) -> bool {
+    let is_quoted = head.contains(" \"") && !head.contains("NVRM: ") && !text.starts_with('{');
     let is_none = text.ends_with(": no") || text.ends_with(": 0");
-    is_quoted || is_none || MENTIONS.iter().any(|part| text.contains(part))
+    is_quoted || is_none || MENTIONS.iter().any(|part| head.contains(part))
 }
 
 /// Returns true for a line of the driver that follows the loss of a GPU.
 pub(crate) fn follows(text: &str) -> bool {
-    let is_it = |part: &&str| text.contains(*part);
-    text.contains("NVRM: ") && ["rpc", "Rpc", "RPC", "hannel"].iter().any(is_it)
+    let parts = ["rpc", "Rpc", "RPC", "hannel"];
+    text.contains("NVRM: ") && parts.iter().any(|part| text.contains(part))
 }
 
 /// Returns true if a line states a fault, so that its reader need not.

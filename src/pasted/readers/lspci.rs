@@ -70,9 +70,8 @@ fn ids(title: &str) -> (Option<u16>, Option<u16>) {
         None => {
             // A list of names older than the device has its number alone.
             let rest = title.split_once("NVIDIA Corporation").map(|(_, rest)| rest);
-            let device = rest.and_then(|rest| after(rest, "Device "));
-            let device = device.and_then(|id| u16::from_str_radix(id, 16).ok());
-            (rest.map(|_| NVIDIA), device)
+            let device = |rest| u16::from_str_radix(after(rest, "Device ")?, 16).ok();
+            (rest.map(|_| NVIDIA), rest.and_then(device))
         }
     }
 }

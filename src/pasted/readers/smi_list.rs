@@ -1,6 +1,5 @@
 //! `nvidia-smi -L`: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 
-use super::smi_nvlink::is_inactive;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
@@ -41,6 +40,11 @@ pub(super) fn named(text: &str, line: u32, notes: &mut Notes) -> Option<Key> {
         }
     });
     Some(key)
+}
+
+/// Returns true for what nvidia-smi says of NVLinks that are down.
+pub(super) fn is_inactive(rest: &str) -> bool {
+    rest.to_ascii_lowercase().contains("inactive")
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {

@@ -1,7 +1,7 @@
 //! `nvidia-smi nvlink -s` (status), `-e` (error counters), `-c` (capabilities) and `-R` (the other ends): the links below the
 //! line of each GPU.
 
-use super::smi_list::{heading, named};
+use super::smi_list::{heading, is_inactive, named};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, stands_for_more};
 use model::reading::Reading;
@@ -121,10 +121,6 @@ fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Sa
         }
     });
     Said::Own
-}
-
-pub(super) fn is_inactive(rest: &str) -> bool {
-    rest.to_ascii_lowercase().contains("inactive")
 }
 
 /// `Replay Errors: 0`, `Recovery Errors: 0`, `CRC Errors: 0`, or `No errors`.

@@ -115,7 +115,7 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
         });
     }
     if let Some(gpu) = cut {
-        let text = format!("GPU {gpu} has a column and no row: the matrix was cut");
+        let text = format!("GPU {gpu} has a column and no row: it was cut");
         notes.add(last, Note::Remark(text));
     } else if whole {
         notes.add(last, Note::Listed(count));

@@ -386,7 +386,7 @@ fn lines_that_follow_a_loss_are_part_of_it() {
     assert_eq!((faults.len(), faults[0].kind), (1, PastedFaultKind::Lost));
     assert!(faults[0].text.contains("GPU2"));
     let remarks = machine.pasted.remarks.join("\n");
-    assert!(remarks.contains("lies before this text") && remarks.contains("follow"), "{remarks}");
+    assert!(remarks.contains("began before this text") && remarks.contains("follow"), "{remarks}");
     let off = "[ 9.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n";
     let machine = of(&format!("{off}{lines}"));
     assert_eq!((machine.pasted.faults.len(), machine.snapshot.problems.len()), (0, 0));
@@ -426,6 +426,7 @@ fn lines_that_only_name_a_fault_state_none() {
         "GPU is lost: no",
         "fallen off the bus: 0",
         "OK: no GPU has fallen off the bus",
+        "[    0.1] BIOS-e820: [mem 0x0000000f80000000-0x0000000fffffffff] usable",
         "Xid 79 means that the GPU has fallen off the bus.",
         "static const char *err[] = { \"GPU has fallen off the bus\" };",
         "If nvidia-smi prints 'GPU is lost', reboot.",
