@@ -211,13 +211,6 @@ pub(crate) const LSPCI: &str = "\
 \tKernel driver in use: nvidia
 ";
 
-pub(crate) const TREE: &str = "\
--+-[0000:3a]-+-00.0  Intel Corporation Device
- |           \\-01.0-[3b]----00.0  NVIDIA Corporation GA102GL [A40]
- \\-[0000:00]-+-00.0  Intel Corporation Device
-             \\-1f.0  Intel Corporation Device
-";
-
 pub(crate) const KERNEL: &str = "\
 [    0.000000] Linux version 6.8.0-45-generic (buildd@lcy02) (gcc 13.2.0)
 [    0.000000] Command line: BOOT_IMAGE=/vmlinuz root=/dev/sda1 intel_iommu=on iommu=pt quiet
@@ -385,7 +378,6 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-csv", CSV),
     ("nvbandwidth", NVBANDWIDTH),
     ("lspci", LSPCI),
-    ("lspci-tree", TREE),
     ("kernel-log", KERNEL),
     ("nccl-log", NCCL),
     ("nccl-tests", NCCL_TESTS),

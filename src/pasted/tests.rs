@@ -196,7 +196,6 @@ fn the_outputs_of_one_real_gpu_agree_and_lack_nothing() {
         "nvidia-smi-topo-p2p",
         "lspci-vvv",
         "lspci-nn",
-        "lspci-tv",
         "nvbandwidth",
         "dmesg",
     ];

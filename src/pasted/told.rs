@@ -233,7 +233,11 @@ pub(crate) fn stands_for_more(text: &str) -> bool {
     let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
     let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
     let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
-    is_dots || starts.iter().any(|start| inside.to_ascii_lowercase().starts_with(start))
+    let begins = |start: &&str| {
+        let head = inside.as_bytes().get(..start.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(start.as_bytes()))
+    };
+    is_dots || starts.iter().any(begins)
 }
 
 /// Reads a rate or a time. Text that is no number, or a number that cannot be one, is none.

@@ -1,6 +1,9 @@
 //! Lines that state a fault or an error, whatever output they stand in, and lines that nothing was read from.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
 
 use super::lines::{Line, command, is_name};
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
@@ -69,6 +72,9 @@ const API_MISMATCH: &str = "API mismatch: the client";
 /// Words of the kernel for a function that errors of PCIe have put out of use.
 const NO_RECOVERY: &str = "AER: can't recover";
 
+/// Words of DCGM between the numbers of a GPU and of its link.
+const LINK_OF: &str = "'s NvLink link ";
+
 /// Words of NCCL before the numbers of two GPUs.
 const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
 
@@ -123,6 +129,14 @@ fn is_bad_state(text: &str) -> bool {
         || (name == "Summary" && value == "Unhealthy")
         || (name == "Status" && value == "Failure")
 }
+
+/// All words that [`stated`] looks for: most lines have none, and are looked at once. `None` if it cannot be built.
+static CAN_STATE: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let faults = FAULTS.iter().flat_map(|(_, words)| *words);
+    let states = STATES.iter().map(|(name, _)| name);
+    let others = [NCCL_REFUSES, NO_RECOVERY, LINK_OF, "Summary", "Status"];
+    AhoCorasick::new(faults.chain(ERRORS).chain(states).chain(&others)).ok()
+});
 
 /// Longest words of a line that are kept.
 const LONGEST: usize = 400;
@@ -249,6 +263,9 @@ pub(crate) fn of(
 
 /// Returns the fault or error that a line states.
 fn stated(text: &str) -> Option<Note> {
+    if !CAN_STATE.as_ref().is_none_or(|words| words.is_match(text)) {
+        return None;
+    }
     if let Some((_, gpus)) = text.split_once(NCCL_REFUSES) {
         let gpus = gpus.split(|c: char| !c.is_ascii_digit());
         let mut gpus = gpus.filter_map(|index| index.parse().ok()).map(Key::Index);
@@ -265,7 +282,7 @@ fn stated(text: &str) -> Option<Note> {
         return Some(Note::Fault(kind, address(text), shortened(text)));
     }
     // `GPU 0's NvLink link 3 is currently down.` of DCGM.
-    if let Some((gpu, link)) = text.split_once("'s NvLink link ") {
+    if let Some((gpu, link)) = text.split_once(LINK_OF) {
         let index = gpu.rsplit(' ').next()?.parse().ok()?;
         let mut link = NvLink::unread(link.split(' ').next()?.parse().ok()?, &NOT_THERE);
         link.active = Reading::Known(false);

@@ -3,7 +3,6 @@
 mod bandwidth_test;
 mod kernel_log;
 mod lspci;
-mod lspci_tree;
 mod nccl_log;
 mod nccl_tests;
 mod nvbandwidth;
@@ -41,7 +40,6 @@ pub(crate) static READERS: &[Reader] = &[
     nvbandwidth::READER,
     p2p_bandwidth::READER,
     lspci::READER,
-    lspci_tree::READER,
     kernel_log::READER,
     nccl_log::READER,
     nccl_tests::READER,

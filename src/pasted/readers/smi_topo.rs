@@ -85,6 +85,7 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
     let mut cut = None;
     let mut last = 0;
     let mut count = 0;
+    let mut near = Vec::new();
     for (name, cells, more) in gpus {
         let Some(source) = gpu(name) else { continue };
         count += 1;
@@ -106,6 +107,15 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
                 });
             }
         }
+        let adapters = cells
+            .iter()
+            .zip(&matrix.columns)
+            .filter(|((word, _), column)| gpu(column).is_none() && matches!(*word, "PIX" | "PXB"));
+        let adapters: Vec<&str> = adapters.map(|(_, column)| *column).collect();
+        near.push(match adapters.is_empty() {
+            true => format!("{name} none"),
+            false => format!("{name} {}", adapters.join(" ")),
+        });
         // Behind the cells: processors, NUMA node of the processors, and that of the GPU's own memory.
         let node = more.get(1).and_then(|word| word.parse::<u32>().ok());
         notes.gpu(last, &source, |gpu| {
@@ -113,6 +123,10 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
                 gpu.numa_node = Reading::Known(node);
             }
         });
+    }
+    if matrix.columns.iter().any(|name| name.starts_with("NIC") || name.contains("mlx")) {
+        let near = near.join(", ");
+        notes.add(last, Note::Remark(format!("adapters near each GPU (PIX, PXB): {near}")));
     }
     if let Some(gpu) = cut {
         let text = format!("GPU {gpu} has a column and no row: it was cut");

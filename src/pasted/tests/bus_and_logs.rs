@@ -23,10 +23,6 @@ fn pci_functions_form_the_way_to_the_root() {
     );
     assert_eq!((&gpu.slot, &gpu.iommu_group), (&Reading::Known("4".into()), &Reading::Known(17)));
     assert_eq!(machine.snapshot.gpus.len(), 1);
-    let tree = of_all(&[TREE, CSV]);
-    let way: Vec<String> =
-        tree.snapshot.pci.iter().map(|function| function.address.to_string()).collect();
-    assert_eq!(way, ["0000:3a:01.0", "0000:3b:00.0"]);
     // Without its bridges, the device is not on a root bus.
     let alone: String = LSPCI.lines().skip(11).map(|line| format!("{line}\n")).collect();
     let machine = of(&alone);
