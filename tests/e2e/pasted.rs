@@ -505,15 +505,13 @@ const SAID: &[Said] = &[
         &["lspci -d"],
     ),
     (
-        concat!(
-            "node1:12:34 [5] transport/nvls.cc:245 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed in the present state'. This is usually caused by a system or configuration error\n",
-        ),
+        "node1:12:34 [5] transport/nvls.cc:245 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed in the present state'. This is usually caused by a system or configuration error\n",
         1,
         &["NCCL WARN Failed to bind", "CUDA error 401"],
         &[],
     ),
     (
-        concat!("node1: Test CUDA failure common.cu:1024 'peer mapping resources exhausted'\n",),
+        "node1: Test CUDA failure common.cu:1024 'peer mapping resources exhausted'\n",
         1,
         &[
             "no part is defective",
@@ -595,9 +593,7 @@ const SAID: &[Said] = &[
         &["Nothing to repair"],
     ),
     (
-        concat!(
-            "[1.0] NVRM: Xid (PCI:0000:8b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)\n",
-        ),
+        "[1.0] NVRM: Xid (PCI:0000:8b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)\n",
         1,
         &["driver asks for Node Reboot", "do Reboot"],
         &["reset (nvidia-smi"],
