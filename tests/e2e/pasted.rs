@@ -481,6 +481,222 @@ fn output_that_states_a_fault_is_not_healthy() {
     }
 }
 
+/// What a text says, and what it does not: the exit code, words that must be on the page and words that must not.
+type Said = (&'static str, i32, &'static [&'static str], &'static [&'static str]);
+
+const SAID: &[Said] = &[
+    (
+        concat!(
+            "[1.0] NVRM: Xid (PCI:0000:9b:00): 45, pid=5, name=a, Ch 0000\n",
+            "[1.1] NVRM: Xid (PCI:0000:9b:00): 120, pid=1, GSP task exception\n",
+            "[3.0] NVRM: Xid (PCI:0000:9b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)\n",
+        ),
+        1,
+        &[
+            "Xids 120, 154, 45 of GPU 0 (0000:9b:00.0) in the text: error of the GPU's system processor, driver asks for GPU Reset",
+        ],
+        &["since the last boot", "look for", "Look for"],
+    ),
+    (
+        concat!(
+            "$ nvidia-smi\n",
+            "No devices were found\n",
+            "$ lspci -d 10de:\n",
+            "04:00.0 Bridge [0680]: NVIDIA Corporation Device [10de:22a3] (rev a1)\n",
+            "17:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2330] (rev a1)\n",
+            "3d:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2330] (rev a1)\n",
+            "[ 1.0] nvidia-nvswitch0: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 44 Minion Link DLREQ interrupt\n",
+            "[ 1.0] nvidia-nvswitch0: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 46 Minion Link DLREQ interrupt\n",
+        ),
+        1,
+        &["has no GPU that works: the PCI bus has 2 GPUs"],
+        &["lspci -d"],
+    ),
+    (
+        "node1:12:34 [5] transport/nvls.cc:245 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed in the present state'. This is usually caused by a system or configuration error\n",
+        1,
+        &["NCCL WARN Failed to bind", "CUDA error 401"],
+        &[],
+    ),
+    (
+        "node1: Test CUDA failure common.cu:1024 'peer mapping resources exhausted'\n",
+        1,
+        &[
+            "no part is defective",
+            "do Give a process at most 9 GPUs",
+            "GPUs no list of GPUs in the text",
+        ],
+        &["dmesg | grep"],
+    ),
+    (
+        concat!(
+            "\tGPU0\tGPU1\tGPU2\tGPU3\n",
+            "GPU0\t X \tSYS\tSYS\tNODE\n",
+            "GPU1\tSYS\t X \tPHB\tSYS\n",
+            "GPU2\tSYS\tPHB\t X \tSYS\n",
+            "GPU3\tNODE\tSYS\tSYS\t X \n",
+        ),
+        3,
+        &[
+            "No NVLink between these GPUs; whether one is due depends on the model",
+            "'nvidia-smi -L' and 'nvidia-smi nvlink -s'",
+        ],
+        &["nothing wrong"],
+    ),
+    (
+        concat!(
+            "Failed to initialize NVML: Driver/library version mismatch\n",
+            "NVML library version: 550.144\n",
+        ),
+        1,
+        &["software libraries 550.144"],
+        &["driver 550.144"],
+    ),
+    (
+        concat!(
+            "Running device_to_device_memcpy_read_ce.\n",
+            "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n",
+            "           0         1         2         3\n",
+            " 0       N/A     26.30     21.80     21.90\n",
+            " 1     26.40       N/A     21.80     21.90\n",
+            " 2     21.80     21.80       N/A     26.30\n",
+            " 3     21.80     21.80     26.30       N/A\n",
+        ),
+        3,
+        &[
+            "Within GPU 0 and GPU 1 | GPU 2 and GPU 3: 26.4 GB/s, between them 21.9",
+            "12 of 12 pairs copy directly (as reads) at 21.8 to 26.4 GB/s",
+            "nothing wrong in rates",
+        ],
+        &["show the cause"],
+    ),
+    (
+        concat!(
+            "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n",
+            "   D\\D     0      1      2      3\n",
+            "     0 2500.0 262.00  52.00  52.00\n",
+            "     1 262.00 2500.0  52.00  52.00\n",
+            "     2  52.00  52.00 2500.0 262.00\n",
+            "     3  52.00  52.00 262.00 2500.0\n",
+        ),
+        3,
+        &["between them 52.0"],
+        &["connected alike"],
+    ),
+    (
+        concat!(
+            "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000000)\n",
+            "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000001)\n",
+            "GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000002)\n",
+            "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000003)\n",
+            "$ nvidia-smi topo -p2p r\n",
+            " \tGPU0\tGPU1\tGPU2\tGPU3\n",
+            " GPU0\tX\tOK\tOK\tNS\n",
+            " GPU1\tOK\tX\tOK\tNS\n",
+            " GPU2\tOK\tOK\tX\tNS\n",
+            " GPU3\tNS\tNS\tNS\tX\n",
+        ),
+        1,
+        &["No peer access between GPU 3 and 3 GPUs"],
+        &["Nothing to repair"],
+    ),
+    (
+        "[1.0] NVRM: Xid (PCI:0000:8b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)\n",
+        1,
+        &["driver asks for Node Reboot", "do Reboot"],
+        &["reset (nvidia-smi"],
+    ),
+    (
+        concat!(
+            "00:01.2 PCI bridge: Advanced Micro Devices, Inc. [AMD] Starship/Matisse GPP Bridge (prog-if 00 [Normal decode])\n",
+            "\tBus: primary=00, secondary=01, subordinate=01, sec-latency=0\n",
+            "\tCapabilities: [2a0 v1] Access Control Services\n",
+            "\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans+\n",
+            "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-\n",
+            "01:00.0 3D controller: NVIDIA Corporation GA100 [A100 PCIe 40GB] (rev a1)\n",
+            "\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported\n",
+            "\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16\n",
+        ),
+        3,
+        &["ACS redirects requests at 0000:00:01.2: peer copies go through the root complex"],
+        &[],
+    ),
+    (
+        concat!(
+            "[ 1.0] nvidia-nvswitch0: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 44 Minion Link DLREQ interrupt\n",
+            "[ 1.0] nvidia-nvswitch0: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 46 Minion Link DLREQ interrupt\n",
+            "[ 2.0] NVRM: GPU at 0000:9b:00.0 RmInitAdapter failed\n",
+            "[ 2.0] pcieport 0000:00:01.2: AER: Uncorrected (Non-Fatal) error received: 0000:63:00.0\n",
+            "[ 2.0] nvidia 0000:63:00.0: AER: can't recover (no error_detected callback)\n",
+            "[ 2.0] pcieport 0000:00:01.2: AER: device recovery failed\n",
+            "[ 3.0] NVRM: Xid (PCI:0000:63:00): 31, pid=5, name=a, MMU Fault\n",
+        ),
+        1,
+        &[
+            "was not recovered from PCIe errors",
+            "SXid 22013 of the NVSwitch at 0000:04:00.0 in the text, non-fatal",
+        ],
+        &["had fatal", "AER messages"],
+    ),
+    (
+        concat!(
+            "GPU 0: NVIDIA RTX A6000 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000000)\n",
+            "\t Link 0: 14.062 GB/s\n",
+            "\t Link 1: 14.062 GB/s\n",
+            "\t Link 2: 14.062 GB/s\n",
+            "\t Link 3: 14.062 GB/s\n",
+            "GPU 1: NVIDIA RTX A6000 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000001)\n",
+            "\t Link 0: 14.062 GB/s\n",
+            "\t Link 1: 14.062 GB/s\n",
+            "\t Link 2: 14.062 GB/s\n",
+            "\t Link 3: 14.062 GB/s\n",
+            "GPU 2: NVIDIA RTX A6000 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000002)\n",
+            "\t Link 0: <inactive>\n",
+            "\t Link 1: <inactive>\n",
+            "\t Link 2: <inactive>\n",
+            "\t Link 3: <inactive>\n",
+            "GPU 3: NVIDIA RTX A6000 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000003)\n",
+            "\t Link 0: <inactive>\n",
+            "\t Link 1: <inactive>\n",
+            "\t Link 2: <inactive>\n",
+            "\t Link 3: <inactive>\n",
+        ),
+        3,
+        &["All NVLinks of GPU 2 and GPU 3 are down; other GPUs of their model are bridged"],
+        &["FAULTY"],
+    ),
+    (
+        concat!(
+            "[1.0] NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.\n",
+            "[2.0] NVRM: Xid (PCI:0000:9b:00): 45, pid=5, name=a, Ch 0000\n",
+            "$ nvidia-smi\n",
+            "GPU is lost.  Reboot the system to recover this GPU\n",
+        ),
+        1,
+        &["GPU 0 (0000:9b:00.0) does not answer"],
+        &["2 errors"],
+    ),
+];
+
+#[test]
+fn what_a_text_says_is_told_with_its_cause_and_not_asked_for_again() {
+    for (text, code, said, not_said) in SAID {
+        let ran = run_with_input(&["diagnose", "-"], text);
+        let page = flowing(&ran.stdout);
+        assert_eq!(ran.code, Some(*code), "{text}{page}");
+        for words in *said {
+            assert!(page.contains(words), "lacks {words}: {page}");
+        }
+        for words in *not_said {
+            assert!(!page.contains(words), "has {words}: {page}");
+        }
+    }
+    // All links of one code are named.
+    let (text, ..) = SAID[11];
+    let page = flowing(&run_with_input(&["diagnose", "-", "--verbose"], text).stdout);
+    assert!(page.contains("Link 46 Minion Link DLREQ interrupt, also link 44), 2 times"), "{page}");
+}
+
 #[test]
 fn input_that_cannot_be_read_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();

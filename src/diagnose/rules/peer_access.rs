@@ -2,7 +2,7 @@
 //! comparable.
 
 use super::host;
-use super::nvlink_missing::is_board;
+use super::nvlink_missing::may_have_bridge;
 use super::prelude::*;
 use std::collections::HashMap;
 
@@ -204,8 +204,7 @@ pub(super) fn missing<'a>(evidence: &Evidence<'a>) -> Missing<'a> {
     let like_pair_has_it = |route: &PairRoute| {
         // Output of other tools may not show which pairs are alike.
         if evidence.read_from.is_some() && route.class == LinkClass::Unknown {
-            let model = evidence.snapshot.gpu(route.pair.source).and_then(|gpu| gpu.name.known());
-            return model.is_some_and(|model| is_board(evidence, model))
+            return !may_have_bridge(evidence, route.pair.source)
                 && farthest.contains_key(&models(evidence, route.pair));
         }
         farthest.get(&models(evidence, route.pair)).is_some_and(|far| *far >= distance(route.class))

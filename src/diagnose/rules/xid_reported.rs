@@ -130,9 +130,11 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             _ => (Subject::Machine, format!("{} devices", places.len())),
         };
         let xids = one.map_or(&[][..], |(_, xids)| xids);
-        let follows = if worst > Severity::Info { ", its consequence" } else { "" };
         let said = xids.iter().map(|xid| match (places.len(), xid.cause()) {
-            (1, XidCause::Program) => told(evidence, xid) + follows,
+            (1, XidCause::Program) if worst > Severity::Info => {
+                let perhaps = if xid.code == REMOVED { "" } else { "perhaps " };
+                format!("{}, {perhaps}its consequence", told(evidence, xid))
+            }
             (1, _) => told(evidence, xid),
             _ => meaning(xid),
         });
@@ -214,12 +216,15 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
         let codes: Vec<u32> = times.into_keys().collect();
         (!codes.is_empty()).then(|| {
             let name = evidence.name(gpu);
+            let logged = evidence.snapshot.host.xids.known().into_iter().flatten();
+            let mut logged: Vec<_> = logged.filter(|xid| codes.contains(&xid.code)).collect();
+            logged.sort_by_key(|xid| rank(xid));
             finding(
                 evidence,
                 Subject::Gpu { index: gpu },
                 &format!("{} of {name} in the hours under load", numbers(&codes)),
                 &said,
-                &[],
+                &logged,
                 &codes,
                 worst(codes.iter().map(|code| XidCause::of(*code))),
             )
@@ -243,6 +248,8 @@ fn often(times: usize) -> String {
 
 /// The Xid of a GPU that has fallen off the bus: it cannot be reset.
 pub(super) const OFF_THE_BUS: u32 = 79;
+/// The Xid of channels that the driver removes, as after an error.
+const REMOVED: u32 = 45;
 /// The Xid with which the driver asks for a reset or a reboot.
 const RECOVERY: u32 = 154;
 /// The Xid of an NVLink.
