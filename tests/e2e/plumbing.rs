@@ -167,10 +167,7 @@ fn reports_come_from_standard_input_too() {
     }
     let empty = run(&["diagnose", "-"]);
     assert_eq!(empty.code, Some(2));
-    assert!(
-        empty.stderr.starts_with("peerscope: standard input has no output of a tool"),
-        "{empty:?}"
-    );
+    assert!(empty.stderr.starts_with("peerscope: standard input is empty"), "{empty:?}");
 }
 
 #[test]

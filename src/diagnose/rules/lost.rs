@@ -6,6 +6,9 @@ use super::prelude::*;
 use crate::external::{self, External};
 use model::snapshot::PciPower;
 
+/// The Xid of a GPU that has fallen off the bus: it cannot be reset.
+pub(super) const OFF_THE_BUS: u32 = 79;
+
 /// Returns the lowest port above this GPU below which there are several GPUs and none answers, with these GPUs. What
 /// they share is lost.
 pub(super) fn shared_port(
@@ -157,7 +160,7 @@ fn with_xids(mut found: Finding, evidence: &Evidence<'_>, address: PciAddress) -
     // A message names the device; a GPU is function 0 of it.
     let own: Vec<&Xid> = all.iter().filter(|xid| xid.pci.is_same_device(address)).collect();
     // What comes after the loss is its consequence.
-    let loss = own.iter().rfind(|xid| xid.code == super::xid_reported::OFF_THE_BUS);
+    let loss = own.iter().rfind(|xid| xid.code == OFF_THE_BUS);
     let said = match loss.or(own.last()) {
         None => "; the kernel's log has no Xid message of it".to_owned(),
         Some(last) => {

@@ -29,6 +29,7 @@
 
 use super::nvlink_ends::{self, Links, common_end, inactive_by_gpu, link_numbers, numbers};
 use super::nvlink_missing::is_board;
+use super::nvlink_shared_loss::behind_switches;
 use super::prelude::*;
 use super::{bridges, fabric_not_ready, nvlink_missing, nvlink_shared_loss};
 
@@ -270,11 +271,6 @@ fn because(evidence: &Evidence<'_>, gpus: &[&Links<'_>], most: usize) -> String 
 /// Returns the steps on a tray of a larger NVLink domain, which runs no fabric manager.
 fn on_a_tray() -> Plan {
     Plan::now([Step::FabricTrays, Step::XidOf("74")]).if_it_stays([Step::Service(Served::Tray)])
-}
-
-/// Returns the steps if NVSwitches connect the GPUs.
-pub(super) fn behind_switches(last: Step) -> Plan {
-    Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([last])
 }
 
 /// Returns the steps if links of cards are down, or of GPUs that a board connects without switches.

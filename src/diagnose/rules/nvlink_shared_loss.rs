@@ -1,10 +1,14 @@
 //! NVLinks that all GPUs of a model lack below NVSwitches: a loss that comparing them with each other cannot show.
 
 use super::nvlink_ends::{Links, link_numbers, numbers};
-use super::nvlink_inactive;
 use super::nvlink_missing::is_board;
 use super::prelude::*;
 use crate::models;
+
+/// Returns the steps if NVSwitches connect the GPUs.
+pub(super) fn behind_switches(last: Step) -> Plan {
+    Plan::now([Step::FabricManager, Step::XidOf("74"), Step::PowerCycle]).if_it_stays([last])
+}
 
 /// Returns the finding on GPUs that all reach NVSwitches over fewer links than their model has.
 pub(super) fn finding(
@@ -44,7 +48,7 @@ pub(super) fn finding(
             .map(|links| (format!("gpu{}", links.gpu.index), link_numbers(&lacking(links, made))))
             .collect(),
     };
-    let plan = nvlink_inactive::behind_switches(Step::Service(Served::Board));
+    let plan = behind_switches(Step::Service(Served::Board));
     Some(rule.on_gpus(&indices, message, plan).fact("inactive_links", inactive))
 }
 

@@ -23,8 +23,8 @@
 //! The words are those of nvidia-smi, NVIDIA's open kernel modules, DCGM, CUDA, its samples, nvbandwidth and NCCL.
 
 use super::gpu_unreachable::no_answer;
+use super::lost::OFF_THE_BUS;
 use super::prelude::*;
-use super::xid_reported::OFF_THE_BUS;
 use model::pasted::PastedFault;
 use model::pasted::PastedFaultKind::{self, *};
 

@@ -27,6 +27,7 @@
 //! NVIDIA, "Xid Errors" (catalog of codes); NVIDIA GPU Memory Error Management (48, 63, 64, 94, 95); names of codes:
 //! NVIDIA's open kernel modules, nverror.h.
 
+use super::lost::OFF_THE_BUS;
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
 use model::snapshot::XidCause;
@@ -246,8 +247,6 @@ fn often(times: usize) -> String {
     }
 }
 
-/// The Xid of a GPU that has fallen off the bus: it cannot be reset.
-pub(super) const OFF_THE_BUS: u32 = 79;
 /// The Xid of channels that the driver removes, as after an error.
 const REMOVED: u32 = 45;
 /// The Xid with which the driver asks for a reset or a reboot.
