@@ -57,8 +57,11 @@ fn one(path: &Path, judging: &Judging) -> Result<Judged, Failure> {
         Err(why) => why,
     };
     let inputs = pasted::inputs(&name, bytes).map_err(|why| format!("{name} {why}"))?;
+    let mut head = inputs.first().map_or("", |input| input.text.trim_start()).chars();
+    let is_json = head.next() == Some('{')
+        && head.find(|c| !c.is_whitespace()).is_none_or(|next| matches!(next, '"' | '}' | ']'));
     match of_output(&inputs, judging)? {
-        Err(nothing) if !why.contains("at line 1 column 1") => {
+        Err(nothing) if is_json || why.contains("no \"schema\"") => {
             let nothing = format!("{nothing}, and is no report: it {why}");
             // Other JSON is no report; one that is broken may be.
             if why.contains("no \"schema\"") { Ok(Err(nothing)) } else { Err(nothing.into()) }

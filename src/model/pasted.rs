@@ -134,6 +134,8 @@ pub enum PastedFaultKind {
     Fabric,
     /// A test of another program failed.
     TestFailed,
+    /// The driver or a program names an error of the hardware: memory, an NVLink, power, heat.
+    HardwareError,
     /// A program found wrong values.
     WrongValues,
     /// The rate of a collective falls from a size on.

@@ -21,6 +21,7 @@ const FAULTS: &[(Kind, &[&str])] = &[
         &[
             NO_HANDLE,
             "GPU is lost",
+            "GPU has been lost",
             OFF_THE_BUS,
             "status 0x0000000f",
             "status=0x0000000f",
@@ -59,6 +60,17 @@ const FAULTS: &[(Kind, &[&str])] = &[
     (Kind::Fabric, &["Failed to bind NVLink SHARP"]),
     (Kind::WrongValues, &["Invalid value when checking the pattern"]),
     (Kind::TestFailed, &["Result = FAIL"]),
+    (
+        Kind::HardwareError,
+        &[
+            "able ECC error",
+            "ECC_UNCORRECTABLE",
+            "able NVLink error",
+            "NVLINK_UNCORRECTABLE",
+            "GPU requires external power",
+            "thermal shutdown",
+        ],
+    ),
 ];
 
 const OFF_THE_BUS: &str = "fallen off the bus";
@@ -86,14 +98,13 @@ const ERRORS: &[&str] = &[
     "CUDA_ERROR_",
     "CUDA error",
     "Cuda failure",
-    "Test CUDA failure",
-    "Test NCCL failure",
+    "CUDA failure",
+    "NCCL failure",
     "Could not enable P2P between",
     // The kernel's log.
     NO_RECOVERY,
     "Uncorrected (Fatal) error",
-    "AER: Device recovery failed",
-    "device recovery failed",
+    "evice recovery failed",
     "from D3cold",
     "): Link Down",
     "): Card not present",
@@ -266,7 +277,8 @@ fn stated(text: &str) -> Option<Note> {
     if !CAN_STATE.as_ref().is_none_or(|words| words.is_match(text)) {
         return None;
     }
-    if let Some((_, gpus)) = text.split_once(NCCL_REFUSES) {
+    let refused = text.split_once(NCCL_REFUSES).filter(|_| !text.contains("Fixed "));
+    if let Some((_, gpus)) = refused {
         let gpus = gpus.split(|c: char| !c.is_ascii_digit());
         let mut gpus = gpus.filter_map(|index| index.parse().ok()).map(Key::Index);
         return Some(Note::Refused(gpus.next()?, gpus.next()?, shortened(text)));
@@ -293,7 +305,8 @@ fn stated(text: &str) -> Option<Note> {
 }
 
 /// Parts of what stands before a fault that a line does not state: commands and sentences.
-const MENTIONS: &[&str] = &["grep ", "if ", "If ", " means ", " no GPU"];
+const MENTIONS: &[&str] =
+    &["grep ", "if ", "If ", " means ", " no GPU", "print(", "Fixed ", "PASS]", "\"pass"];
 
 /// Returns true if a line only names a fault, which stands behind this part of it.
 fn is_mention(text: &str, head: &str) -> bool {

@@ -200,8 +200,12 @@ impl<'a> Digest<'a> {
         let all: String = origins.map(|one| one.of.as_str()).collect();
         let log = self.report.snapshot.host.xids.known().map(|_| "the log");
         let kinds = [("PCIe", "width"), ("NVLink", "links"), ("access", "p2p"), ("rates", "peer[")];
-        let given = kinds.into_iter().filter(|(_, key)| all.contains(key)).map(|(kind, _)| kind);
-        given.chain(log).collect()
+        let gpus = self.report.snapshot.gpus.iter();
+        let mut links = gpus.filter_map(|gpu| gpu.nvlinks.known()).flatten();
+        let is_down = links.any(|link| link.active.get() == Some(false));
+        let is_given = |kind: &str, key: &str| all.contains(key) && !(is_down && kind == "NVLink");
+        let given = kinds.into_iter().filter(|(kind, key)| is_given(kind, key));
+        given.map(|(kind, _)| kind).chain(log).collect()
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.

@@ -129,6 +129,10 @@ fn finding(
             "a program could not use the NVSwitch fabric",
             Plan::now([Step::FabricManager, Step::CheckWithPeerscope]),
         ),
+        HardwareError => (
+            "the driver or a program names an error of the hardware of {}",
+            Plan::now([Step::Xid, Step::RunDcgm]).if_it_stays([Step::PowerCycle]),
+        ),
         TestFailed => ("a test of {} failed", Plan::now([Step::CheckWithPeerscope, Step::RunDcgm])),
         PcieFatal => (
             match faults.iter().any(|fault| fault.text.contains("(Fatal)")) {
@@ -229,6 +233,7 @@ mod tests {
             (PeerMapping, &["compare-places", "bar1", "peerscope-check"]),
             (Fabric, &["fabric-manager", "peerscope-check"]),
             (NeedsReset, &["xid", "reboot"]),
+            (HardwareError, &["xid", "dcgm"]),
         ] {
             let found = found(&[(kind, None)]);
             only(&found, "pasted-fault", Severity::Error);

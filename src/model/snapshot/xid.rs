@@ -69,8 +69,8 @@ const CODES: [(u32, XidCause, &str); 27] = [
     (140, XidCause::Reset, "memory error that was not contained"),
     (142, XidCause::Hardware, "error of a video encoder"),
     (143, XidCause::Reset, "the GPU could not be initialised"),
-    (145, XidCause::Hardware, "NVLink error (link to the GPU's memory)"),
-    (149, XidCause::Hardware, "NVLink error (network interface)"),
+    (145, XidCause::Hardware, "NVLink error (RLW)"),
+    (149, XidCause::Hardware, "NVLink error (NETIR)"),
     (154, XidCause::Hardware, "the GPU's recovery action changed"),
     (171, XidCause::Hardware, "memory error, not corrected"),
 ];
