@@ -91,7 +91,8 @@ fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
                     with NCCL_DEBUG=INFO, and check versions and the IPC settings of containers.";
         labelled(page, "Hint", text);
     }
-    if is_short && verdict != Conclusion::Faulty {
+    // How a text was read matters beside its faults too.
+    if is_short && (verdict != Conclusion::Faulty || report.read_from.is_some()) {
         let planned = |text: &String| measured.is_some_and(|all| all.thinned_out.contains(text));
         let gaps = gaps::list(report, false).into_iter().filter(|(_, text)| !planned(text));
         some_of(page, "Gaps", gaps.map(|(what, why)| format!("{what}: {why}")).collect());
