@@ -19,7 +19,7 @@
 //! It is a warning if two outputs have different values of a fact that does not change while a machine runs (the first
 //! was kept), if a pair has more NVLinks than its model, if a line reports an error that the machine or the way of
 //! starting the tool may have caused
-//! (`Unknown Error`, `ERR!`, a warning of `dcgmi diag` or NCCL, an odd message of the driver), or if a line beside the
+//! (`Unknown Error`, `ERR!`, a warning of NCCL, an odd message of the driver), or if a line beside the
 //! output of a tool was not understood.
 //!
 //! # Sources
