@@ -171,7 +171,7 @@ const FRAGMENTS: [&str; 34] = [
     "'",
     "\\",
     "\\N",
-    "\"] evil [label=\"",
+    "\"]; evil [label=\"",
     "{{ 7 * 7 }}",
     "日本語",
     "%s%n",
