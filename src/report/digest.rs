@@ -198,7 +198,8 @@ impl<'a> Digest<'a> {
     fn judged(&self) -> Vec<&str> {
         let origins = self.report.read_from.iter().flat_map(|read| &read.origins);
         let all: String = origins.map(|one| one.of.as_str()).collect();
-        let log = self.report.snapshot.host.xids.known().map(|_| "the log");
+        let xids = self.report.snapshot.host.xids.known();
+        let log = xids.filter(|xids| xids.is_empty()).map(|_| "the log");
         let kinds = [("PCIe", "width"), ("NVLink", "links"), ("access", "p2p"), ("rates", "peer[")];
         let gpus = self.report.snapshot.gpus.iter();
         let mut links = gpus.filter_map(|gpu| gpu.nvlinks.known()).flatten();
