@@ -204,8 +204,9 @@ impl<'a> Digest<'a> {
         let gpus = self.report.snapshot.gpus.iter();
         let mut links = gpus.filter_map(|gpu| gpu.nvlinks.known()).flatten();
         let is_down = links.any(|link| link.active.get() == Some(false));
-        let is_given = |kind: &str, key: &str| all.contains(key) && !(is_down && kind == "NVLink");
-        let given = kinds.into_iter().filter(|(kind, key)| is_given(kind, key));
+        let given = kinds.into_iter();
+        let given =
+            given.filter(|(kind, key)| all.contains(key) && !(is_down && *kind == "NVLink"));
         given.map(|(kind, _)| kind).chain(log).collect()
     }
 
