@@ -226,7 +226,7 @@ pub struct ExpectArgs {
 fn what_is_read() -> String {
     format!(
         "Output of other tools on one machine, or a report of peerscope (JSON or HTML): files, folders, archives (.gz, \
-         .tar, .zip); '-' is standard input. Read is the output of {}",
+         .tar); '-' is standard input. Read is the output of {}",
         pasted::tools().collect::<Vec<_>>().join(", ")
     )
 }
@@ -236,7 +236,7 @@ fn what_is_read() -> String {
 pub struct DiagnoseArgs {
     /// Output of other tools on one machine, such as 'nvidia-smi -q', 'nvidia-smi topo -m', 'lspci -vv', dmesg,
     /// nvbandwidth or p2pBandwidthLatencyTest; or a report of peerscope (JSON or HTML): files, folders, archives (.gz,
-    /// .tar, .zip); '-' is standard input.
+    /// .tar); '-' is standard input.
     #[arg(required = true, value_name = "FILE", long_help = what_is_read())]
     pub inputs: Vec<PathBuf>,
 

@@ -73,7 +73,9 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     applicable::fit(evidence, &mut findings);
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {
-            (Reverse(finding.severity), finding.subject.clone(), finding.code.clone())
+            // What the input lacks comes behind what it shows.
+            let is_of_input = finding.code == rules::pasted_unclear::RULE.id;
+            (Reverse(finding.severity), is_of_input, finding.subject.clone(), finding.code.clone())
         };
         key(one).cmp(&key(other))
     });

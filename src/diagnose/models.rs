@@ -186,6 +186,17 @@ pub(crate) fn switched_links(name: &str) -> Option<u8> {
     (!has_any(name, &["NVL"])).then_some(*links)
 }
 
+/// Returns the rate of a healthy pair of such modules over all their NVLinks, GB/s.
+pub(crate) fn joined_gbps(name: &str) -> Option<f64> {
+    let links = switched_links(name).filter(|_| is_sxm(name))?;
+    let fits = |model: &&Model| {
+        model.links == links && is_of(name, model.words) && !has_any(name, model.without)
+    };
+    let row = NVLINKS.iter().find(fits)?.row;
+    let each = if row.general == GRACE_BLACKWELL.general { 50.0 } else { 25.0 };
+    Some(f64::from(links) * each * row.share.percent / 100.0)
+}
+
 /// Returns the expected rate of copies between these two GPUs over this many NVLinks, if both are of one known model.
 pub(crate) fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
     let name = |gpu: u32| snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::cuda::{
     CUDA_MAP_FAILED, CUDA_NO_PEER_ACCESS, CUDA_SYSTEM_NOT_READY, CUDA_TOO_MANY_PEERS,
 };
-use super::units::PciAddress;
+use super::units::{Bytes, GbPerSecond, PciAddress};
 
 /// The input that a report was read from, instead of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Pasted {
@@ -20,6 +20,9 @@ pub struct Pasted {
     pub origins: Vec<Origin>,
     /// Lines in which a tool states a fault of the machine.
     pub faults: Vec<PastedFault>,
+    /// Highest bus bandwidths of collectives within the machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collectives: Vec<Collective>,
     /// Values that contradict each other, a sentence each. The first one was kept.
     pub contradictions: Vec<String>,
     /// How the output was read where it leaves room: converted figures, figures that were set aside, numbers of GPUs
@@ -27,6 +30,18 @@ pub struct Pasted {
     pub remarks: Vec<String>,
     /// Parts that the input would need to show that a machine is healthy.
     pub missing: Vec<Missing>,
+}
+
+/// The highest bus bandwidth that a collective of nccl-tests reached.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Collective {
+    /// Number of its GPUs.
+    pub gpus: u32,
+    /// Size of its message.
+    pub bytes: Bytes,
+    /// Bus bandwidth, as nccl-tests defines it.
+    pub bus_gbps: GbPerSecond,
 }
 
 /// A file or a text.
@@ -136,6 +151,10 @@ pub enum PastedFaultKind {
     TestFailed,
     /// The driver or a program names an error of the hardware: memory, an NVLink, power, heat.
     HardwareError,
+    /// The IOMMU refused memory accesses of a GPU.
+    Iommu,
+    /// The PCIe link of a GPU that is at work is slower than both ends can.
+    LinkSlow,
     /// A program found wrong values.
     WrongValues,
     /// The rate of a collective falls from a size on.

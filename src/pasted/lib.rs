@@ -34,8 +34,8 @@ pub struct Machine {
 /// Most lines of all inputs. A bug report of 30 MB has 366,000.
 const MOST_LINES: usize = 2_000_000;
 
-/// Most memory of what all inputs say, bytes. All outputs of a machine of 8 GPUs say some 20,000 things, in 20 MB.
-const MOST_STATEMENTS: usize = 256 << 20;
+/// Most statements of all inputs, each of 1 kB at most. All outputs of a machine of 8 GPUs say some 20,000 things.
+const MOST_STATEMENTS: usize = 250_000;
 
 /// Reads the output of tools in these inputs, which are of one machine.
 ///
@@ -68,16 +68,24 @@ pub fn read(inputs: &[Input]) -> Result<Machine, Unread> {
         let first = input.text.lines().map(str::trim).find(|line| !line.is_empty());
         trouble::shortened(first.unwrap_or_default())
     };
-    let troubled = inputs.iter().zip(&read).filter_map(|(input, scanned)| match input.is_cut {
-        true => Some(format!("{} was cut off, or cannot be unpacked", input.name)),
-        false if nothing(scanned) && !input.text.trim().is_empty() => Some(format!(
-            "{} has no output of a tool that is read; it begins \"{}\"",
-            input.name,
-            beginning(input)
-        )),
-        false => None,
-    });
-    assemble::assemble(&read, troubled.collect()).map_err(Unread::Broken)
+    let cut = inputs.iter().filter(|input| input.is_cut);
+    let mut unread: Vec<String> =
+        cut.map(|input| format!("{} was cut off, or cannot be unpacked", input.name)).collect();
+    let silent: Vec<&Input> = inputs
+        .iter()
+        .zip(&read)
+        .filter(|(input, one)| !input.is_cut && nothing(one) && !input.text.trim().is_empty())
+        .map(|(input, _)| input)
+        .collect();
+    if let Some(first) = silent.first() {
+        let names: Vec<&str> = silent.iter().map(|input| input.name.as_str()).collect();
+        unread.push(format!(
+            "no output of a tool that is read in {}; the first begins \"{}\"",
+            names.join(", "),
+            beginning(first)
+        ));
+    }
+    assemble::assemble(&read, unread).map_err(Unread::Broken)
 }
 
 /// Why nothing was read.

@@ -323,21 +323,6 @@ P2P=Enabled Latency (P2P Writes) Matrix (us)
      2   6.00   2.00   3.00 
 ";
 
-/// `nvidia-smi nvlink -R` of three GPUs: two connected directly, one to a switch, and a link that is down.
-pub(crate) const NVLINK_REMOTE: &str = "\
-GPU 0: NVIDIA A40 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
-\t Link 0: Remote Device 00000000:5E:00.0: Link 2
-\t Link 1: Remote Device 00000000:5E:00.0: Link 3
-\t Link 2: <inactive>
-GPU 1: NVIDIA A40 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000002)
-\t Link 2: Remote Device 00000000:3B:00.0: Link 0
-\t Link 3: Remote Device 00000000:3B:00.0: Link 1
-GPU 2: NVIDIA A40 (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000003)
-\t Link 0: Remote Device 00000000:C3:00.0: Link 5
-\t Link 1: Remote Device 00000000:C3:00.0: Link 33
-\t Link 2: Remote Device FFFFFFFF:FFFF:FF.F: Link 255
-";
-
 /// `nvidia-smi nvlink -c`: the second link does not carry peer copies.
 pub(crate) const NVLINK_CAPABILITIES: &str = "\
 GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
@@ -370,7 +355,6 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-topo", TOPO),
     ("smi-p2p-read", P2P),
     ("smi-nvlink", NVLINK),
-    ("smi-nvlink-remote", NVLINK_REMOTE),
     ("smi-nvlink-capabilities", NVLINK_CAPABILITIES),
     ("smi-nvlink-errors", NVLINK_ERRORS),
     ("smi-query", QUERY),

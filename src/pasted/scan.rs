@@ -6,7 +6,7 @@ use super::reader::{Ahead, Reader};
 use super::readers::READERS;
 use super::told::{Note, Notes, Told};
 use super::trouble;
-use model::pasted::PastedSection;
+use model::pasted::{PastedFaultKind as Kind, PastedSection};
 
 /// An input as it was read.
 #[derive(Debug)]
@@ -25,8 +25,6 @@ pub(crate) struct Scanned {
 pub(crate) struct Section {
     pub shown: PastedSection,
     pub told: Vec<Told>,
-    /// Memory of the statements, about.
-    bytes: usize,
 }
 
 /// Most lines between a command and its output.
@@ -35,16 +33,13 @@ const NEAR: usize = 4;
 /// Most lines between parts of one output: notes and sums that are not read.
 const NEAR_LINES: u32 = 6;
 
-/// Most sections of one input. A bug report has some hundred.
-const MOST_SECTIONS: usize = 10_000;
-
 /// Most lines that one reader looks at in vain, besides some for each line of the input. Input that is made to begin a section
 /// in every line would take hours.
 const MOST_IN_VAIN: usize = 50_000;
 const IN_VAIN_PER_LINE: usize = 4;
 
-/// Finds all sections. A line belongs to the first reader that makes something of it. `left` is the memory that statements
-/// may still take.
+/// Finds all sections. A line belongs to the first reader that makes something of it. `left` is the number of statements
+/// that may still be made.
 pub(crate) fn scan(input: &Input, left: &mut usize) -> Scanned {
     let lines = lines(&input.text);
     let mut scanned = Scanned {
@@ -86,14 +81,13 @@ pub(crate) fn scan(input: &Input, left: &mut usize) -> Scanned {
             return scanned;
         }
         match found.map(|(section, used, _)| (section, used)) {
-            Some((section, used)) if scanned.sections.len() < MOST_SECTIONS => {
-                *left = left.saturating_sub(section.bytes);
+            Some((section, used)) => {
+                *left = left.saturating_sub(section.told.len());
                 places.push((section.shown.first_line, section.shown.last_line));
                 scanned.add(section);
                 at += used.max(1);
                 last_command = None;
             }
-            Some((_, used)) => at += used.max(1),
             None => {
                 if let Some(command) = command(text) {
                     last_command = Some((at, command));
@@ -104,6 +98,7 @@ pub(crate) fn scan(input: &Input, left: &mut usize) -> Scanned {
     }
     let known = scanned.sections.iter().flat_map(Section::statements);
     scanned.troubles = trouble::of(&input.name, &lines, &places, &known.collect());
+    scanned.end_what_is_over();
     scanned
 }
 
@@ -128,7 +123,7 @@ fn read(
         last_line: last,
         facts: u32::try_from(notes.told.len()).unwrap_or(u32::MAX),
     };
-    let section = Section { shown, told: notes.told, bytes: left - notes.left };
+    let section = Section { shown, told: notes.told };
     Some((section, used, notes.full))
 }
 
@@ -144,6 +139,45 @@ impl Section {
 }
 
 impl Scanned {
+    /// Makes remarks of what a later part of the input shows to be over: events before the last boot of a log, and a driver that
+    /// did not answer nvidia-smi.
+    fn end_what_is_over(&mut self) {
+        let Self { sections, troubles, .. } = self;
+        let boot = |told: &Told| matches!(&told.what, Note::Host(host) if host.kernel_version.known().is_some());
+        let of_driver = [Kind::Mismatch, Kind::NoDevices, Kind::NoDriver, Kind::NoNvml];
+        let answers =
+            sections.iter().filter(|section| section.shown.tool.starts_with("nvidia-smi"));
+        let answered = answers.map(|section| section.shown.first_line).max().unwrap_or(0);
+        let mut over = Vec::new();
+        for one in troubles.iter_mut().filter(|one| one.line < answered) {
+            if let Note::Fault(kind, _, words) = &one.what
+                && of_driver.contains(kind)
+            {
+                over.push(one.line);
+                one.what = Note::Remark(format!("{words}: this was over in line {answered}"));
+            }
+        }
+        // The versions that differed.
+        let is_over = |one: &Told| matches!(one.what, Note::Host(_)) && over.contains(&one.line);
+        troubles.retain(|one| !is_over(one));
+        for section in sections {
+            let Some(last) = section.told.iter().rev().find(|one| boot(one)).map(|one| one.line)
+            else {
+                continue;
+            };
+            let own = troubles.iter_mut().filter(|one| one.line >= section.shown.first_line);
+            for one in section.told.iter_mut().chain(own).filter(|one| one.line < last) {
+                let words = match &one.what {
+                    Note::Xid(xid) => format!("Xid {} of {}, {}", xid.code, xid.pci, xid.text),
+                    Note::Fault(.., words) | Note::Problem(words) => words.clone(),
+                    _ => continue,
+                };
+                let words = format!("before the machine was started again (line {last}): {words}");
+                one.what = Note::Remark(words);
+            }
+        }
+    }
+
     /// Adds a section, to the one before if both are of one kind and follow each other: lines of a log.
     fn add(&mut self, section: Section) {
         if let Some(before) = self.sections.last_mut()

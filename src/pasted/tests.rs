@@ -11,9 +11,7 @@ use model::measurement::{PeerBandwidth, Verified};
 use model::pasted::PastedFaultKind;
 use model::placement::{Direction, Engine, Pair, Path, Side};
 use model::reading::Reading;
-use model::snapshot::{
-    BoundDriver, CommonAncestor, FabricState, Gpu, NvLinkRemote, P2pStatus, PciKind,
-};
+use model::snapshot::{BoundDriver, CommonAncestor, FabricState, Gpu, P2pStatus, PciKind};
 use model::units::{Generation, Lanes};
 
 fn input(name: &str, text: &str) -> Input {

@@ -3,7 +3,7 @@
 use model::flow::Setup;
 use model::host::HostWay;
 use model::measurement::Verified;
-use model::pasted::PastedFaultKind;
+use model::pasted::{Collective, PastedFaultKind};
 use model::placement::Path;
 use model::reading::{Reading, Unknown};
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, PciFunction, PciKind, Xid};
@@ -56,6 +56,8 @@ pub(crate) enum Note {
     CutLinks(Key, bool),
     /// A fault of the machine, in the tool's words. Address of the GPU, if it is there.
     Fault(PastedFaultKind, Option<PciAddress>, String),
+    /// The highest bus bandwidth of a collective within one machine.
+    Collective(Collective),
     /// An error that may be none of the machine's, or something that was not understood, in the tool's words. The machine is
     /// not healthy by this input.
     Problem(String),
@@ -63,26 +65,6 @@ pub(crate) enum Note {
     Remark(String),
     /// The kernel's log was given.
     KernelLog,
-}
-
-impl Note {
-    /// Returns the memory that the statement takes, about.
-    fn bytes(&self) -> usize {
-        let more = match self {
-            Self::Host(_) => size_of::<Host>(),
-            Self::Gpu(..) => size_of::<Gpu>(),
-            Self::Pair(..) => size_of::<GpuPair>(),
-            Self::Link(..) => size_of::<NvLink>(),
-            Self::Function(_) => size_of::<Function>(),
-            Self::Xid(xid) => size_of::<Xid>() + xid.text.len(),
-            Self::Fault(.., text)
-            | Self::Refused(.., text)
-            | Self::Problem(text)
-            | Self::Remark(text) => text.len(),
-            _ => 0,
-        };
-        size_of::<Told>() + more
-    }
 }
 
 /// A figure: GB/s, or microseconds for latencies. NaN: its bytes were checked, and its rate is not in the input.
@@ -122,7 +104,7 @@ pub(crate) struct Told {
 /// What a reader took from a section.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    /// Bytes that statements may still take.
+    /// Number of statements that may still be added.
     pub left: usize,
     /// The line from which on statements were dropped, because there were too many.
     pub full: Option<u32>,
@@ -134,13 +116,13 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Returns notes whose statements may take this many bytes.
+    /// Returns notes that may have this many statements.
     pub(crate) fn within(left: usize) -> Self {
         Self { left, full: None, told: Vec::new(), version: None, in_vain: 0 }
     }
 
     pub(crate) fn add(&mut self, line: u32, what: Note) {
-        match self.left.checked_sub(what.bytes()) {
+        match self.left.checked_sub(1) {
             Some(left) => {
                 self.left = left;
                 self.told.push(Told { line, what });
@@ -197,6 +179,12 @@ impl Notes {
         let mut link = NvLink::unread(number, &NOT_THERE);
         set(&mut link);
         self.add(line, Note::Link(key.clone(), Box::new(link)));
+    }
+
+    /// Adds that a copy between two GPUs moved nothing.
+    pub(crate) fn nothing(&mut self, line: u32, from: usize, to: usize) {
+        let words = format!("0.00 GB/s between {from} and {to}");
+        self.add(line, Note::Fault(PastedFaultKind::TestFailed, None, words));
     }
 
     pub(crate) fn same(&mut self, line: u32, one: Key, other: Key) {

@@ -32,7 +32,8 @@ const FAULTS: &[(Kind, &[&str])] = &[
     (Kind::NoDriver, &["couldn't communicate with the NVIDIA driver"]),
     (Kind::NoDevices, &["No devices were found"]),
     (Kind::NoNvml, &["Failed to initialize NVML"]),
-    (Kind::NeedsReset, &["GPU requires reset"]),
+    (Kind::NeedsReset, &["GPU requires reset", "NV_ERR_RESET_REQUIRED"]),
+    (Kind::Iommu, &["Event logged [IO_PAGE_FAULT"]),
     (Kind::OtherDriver, &["probe routine was not called for"]),
     (Kind::NoWindow, &["BAR1 is 0M @", "assigned to your NVIDIA device is invalid"]),
     (Kind::Unsupported, &["installed in this system is not supported by"]),
@@ -57,7 +58,11 @@ const FAULTS: &[(Kind, &[&str])] = &[
     (Kind::PeerRefused, &["peer access is not supported", "cudaErrorPeerAccessUnsupported"]),
     (Kind::TooManyPeers, &["peer mapping resources exhausted", "cudaErrorTooManyPeers"]),
     (Kind::NotReady, &["system not yet initialized", "cudaErrorSystemNotReady"]),
-    (Kind::Fabric, &["Failed to bind NVLink SHARP"]),
+    (
+        Kind::Fabric,
+        &["Failed to bind NVLink SHARP", "fabric manager NVIDIA GPU driver interface version"],
+    ),
+    (Kind::PcieFatal, &["DPC: containment event"]),
     (Kind::WrongValues, &["Invalid value when checking the pattern"]),
     (Kind::TestFailed, &["Result = FAIL"]),
     (
@@ -84,8 +89,14 @@ const API_MISMATCH: &str = "API mismatch: the client";
 /// Words of the kernel for a function that errors of PCIe have put out of use.
 const NO_RECOVERY: &str = "AER: can't recover";
 
+/// Part of the names of the fabric manager's program and service.
+const MANAGER: &str = "fabricmanager";
+
 /// Words of DCGM between the numbers of a GPU and of its link.
 const LINK_OF: &str = "'s NvLink link ";
+
+/// Words of DCGM before the number of a GPU whose clocks heat lowers.
+const HEAT_OF: &str = "thermal violation in GPU ";
 
 /// Words of NCCL before the numbers of two GPUs.
 const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
@@ -108,49 +119,23 @@ const ERRORS: &[&str] = &[
     "from D3cold",
     "): Link Down",
     "): Card not present",
-    "DPC: containment event",
     "GPU crash dump",
     // `nvidia-smi nvlink`.
     "links are inActive",
 ];
 
-/// States of `nvidia-smi -q` that are faults, each with the value of a sound GPU.
-const STATES: &[(&str, &str)] = &[
-    ("SRAM Threshold Exceeded", "No"),
-    ("Channel Repair Pending", "No"),
-    ("TPC Repair Pending", "No"),
-    ("Unrepairable Memory", "No"),
-    ("Route Unhealthy", "False"),
-    ("Access Timeout Recovery", "False"),
-    ("Incorrect Configuration", "None"),
-];
-
 /// Values of states that say nothing.
 const UNKNOWN: &[&str] = &["N/A", "[N/A]", "Not Supported", "Unknown", "Not Recorded"];
-
-/// Returns true for a line of `nvidia-smi -q` with a state that no sound GPU has.
-fn is_bad_state(text: &str) -> bool {
-    let Some((name, value)) = text.split_once(':') else {
-        return false;
-    };
-    let (name, value) = (name.trim(), value.trim());
-    let sound = STATES.iter().find(|(state, _)| *state == name);
-    let is_sound = |sound: &str| value.eq_ignore_ascii_case(sound) || UNKNOWN.contains(&value);
-    sound.is_some_and(|(_, sound)| !is_sound(sound))
-        || (name == "Summary" && value == "Unhealthy")
-        || (name == "Status" && value == "Failure")
-}
 
 /// All words that [`stated`] looks for: most lines have none, and are looked at once. `None` if it cannot be built.
 static CAN_STATE: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let faults = FAULTS.iter().flat_map(|(_, words)| *words);
-    let states = STATES.iter().map(|(name, _)| name);
-    let others = [NCCL_REFUSES, NO_RECOVERY, LINK_OF, "Summary", "Status"];
-    AhoCorasick::new(faults.chain(ERRORS).chain(states).chain(&others)).ok()
+    let others = [NCCL_REFUSES, NO_RECOVERY, LINK_OF, HEAT_OF, MANAGER];
+    AhoCorasick::new(faults.chain(ERRORS).chain(&others)).ok()
 });
 
 /// Longest words of a line that are kept.
-const LONGEST: usize = 400;
+const LONGEST: usize = 300;
 
 /// Most lines between the messages of one start.
 const NEAR: usize = 8;
@@ -289,7 +274,9 @@ fn stated(text: &str) -> Option<Note> {
         let at = all.iter().find_map(|words| text.find(words))?;
         Some((*kind, &text[..at]))
     });
+    let is_down = text.contains(MANAGER) && is_wrong(text);
     let fault = fault.or(is_gone.then_some((Kind::PcieFatal, "")));
+    let fault = fault.or(is_down.then_some((Kind::Fabric, "")));
     if let Some((kind, _)) = fault.filter(|(_, head)| !is_mention(text, head)) {
         return Some(Note::Fault(kind, address(text), shortened(text)));
     }
@@ -300,18 +287,23 @@ fn stated(text: &str) -> Option<Note> {
         link.active = Reading::Known(false);
         return Some(Note::Link(Key::Index(index), Box::new(link)));
     }
-    let is_error = says(&ERRORS) || is_bad_state(text);
-    is_error.then(|| Note::Problem(shortened(text)))
+    if let Some((_, gpu)) = text.split_once(HEAT_OF) {
+        let index = gpu.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+        let mut gpu = Gpu::unread(0, &NOT_THERE);
+        gpu.throttle_reasons = Reading::Known(vec!["hw-thermal".to_owned()]);
+        return Some(Note::Gpu(Key::Index(index), Box::new(gpu)));
+    }
+    says(&ERRORS).then(|| Note::Problem(shortened(text)))
 }
 
 /// Parts of what stands before a fault that a line does not state: commands and sentences.
 const MENTIONS: &[&str] =
-    &["grep ", "if ", "If ", " means ", " no GPU", "print(", "Fixed ", "PASS]", "\"pass"];
+    &["grep ", "if ", "If ", " means ", " no GPU", "print(", "Fixed ", "PASS]"];
 
 /// Returns true if a line only names a fault, which stands behind this part of it.
 fn is_mention(text: &str, head: &str) -> bool {
     let is_quoted = head.contains(" \"") && !head.contains("NVRM: ") && !text.starts_with('{');
-    let is_none = text.ends_with(": no") || text.ends_with(": 0");
+    let is_none = text.ends_with(": no") || text.ends_with(": 0") || text.contains("\"pass\"");
     is_quoted || is_none || MENTIONS.iter().any(|part| head.contains(part))
 }
 
@@ -412,18 +404,8 @@ fn is_furniture(text: &str) -> bool {
     // `PIX = Connection traversing at most a single PCIe bridge`, `NIC0: mlx5_0`.
     let explains = text.split_once(" = ").is_some_and(|(word, _)| word.trim().len() <= 4);
     let names = text.split_once(": ").is_some_and(|(name, _)| is_name(name));
-    // A matrix of one GPU has no cell.
-    let is_empty = text.split_whitespace().all(|word| word == "X" || is_name(word));
-    // `Tue Nov 24 03:57:36 2026`.
-    let words: Vec<&str> = text.split_whitespace().take(6).collect();
-    let is_date = matches!(words.as_slice(), [day, _, _, time, _] | [day, _, _, time, _, _]
-        if DAYS.contains(day) && time.matches(':').count() == 2);
-    // `real 0m1.234s` of a shell.
-    let is_time = matches!(words.as_slice(), ["real" | "user" | "sys", _]);
-    explains || names || is_empty || is_date || is_time
+    explains || names
 }
-
-const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// Beginnings of lines that tools print beside what they found.
 const BESIDE: &[&str] = &[

@@ -82,6 +82,7 @@ pub(super) fn path_text(report: &Report, gpu: &Gpu) -> PathText {
     if path.is_empty() {
         let why = || gpu.pci.unknown().map(ToString::to_string).unwrap_or_default();
         parts.push(match gpu.pci.known() {
+            Some(address) if report.read_from.is_some() => address.to_string(),
             Some(address) => format!("{address}, not in the PCI tree that was read"),
             None => format!("PCI address unknown ({})", why()),
         });

@@ -179,7 +179,8 @@ fn pcie_paths(page: &mut Page, report: &Report) {
     if report.read_from.is_some() && gpus.iter().all(|gpu| gpu.pci.known().is_none()) {
         return;
     }
-    page.heading("PCIe paths, root first");
+    let no_path = gpus.iter().all(|gpu| report.topology.gpu_path(gpu.index).is_empty());
+    page.heading(if no_path { "PCI addresses" } else { "PCIe paths, root first" });
     let hang = gpus.iter().map(|gpu| gpu.label().len() + 4).max().unwrap_or(8);
     for gpu in gpus {
         let path = paths::path_text(report, gpu);

@@ -23,6 +23,10 @@ pub(super) fn half_seated<'a>(
                 && [(*one, **other), (**other, *one)]
                     .iter()
                     .all(|(from, to)| nvlink_ends::left_between(from, to) == Some(active))
+                    // Other tools list links without their ends.
+                    || evidence.read_from.is_some()
+                        && one.inactive == other.inactive
+                        && one.remotes().chain(other.remotes()).all(|end| end.is_none())
         };
         if let Some(other) = alike.iter().skip(at + 1).find(joined) {
             of_pairs.extend([one.gpu.index, other.gpu.index]);

@@ -41,8 +41,11 @@ const COMING_UP_SECONDS: u64 = 15 * 60;
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let not_ready = cuda_is_not_ready(evidence);
     // CUDA's error comes from the fabric, even if links that are down do not show where they lead.
-    let is_switched =
-        |gpu: &&Gpu| has_nvswitch(evidence.snapshot, gpu) || (not_ready && leads_nowhere_else(gpu));
+    let is_switched = |gpu: &&Gpu| {
+        has_nvswitch(evidence.snapshot, gpu)
+            || (not_ready && leads_nowhere_else(gpu))
+            || (evidence.read_from.is_some() && gpu.in_fabric())
+    };
     let switched: Vec<_> = evidence.snapshot.gpus.iter().filter(is_switched).collect();
     let unread = "NVML gives no state of the NVSwitch fabric";
     let alike = words::grouped(switched.iter().filter_map(|gpu| {

@@ -4,10 +4,7 @@
 use super::nvlink_missing;
 use super::prelude::*;
 use crate::external::{self, External};
-use model::snapshot::PciPower;
-
-/// The Xid of a GPU that has fallen off the bus: it cannot be reset.
-pub(super) const OFF_THE_BUS: u32 = 79;
+use model::snapshot::{OFF_THE_BUS, PciPower};
 
 /// Returns the lowest port above this GPU below which there are several GPUs and none answers, with these GPUs. What
 /// they share is lost.

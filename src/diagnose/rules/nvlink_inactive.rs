@@ -39,7 +39,10 @@ rule! {
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let gpus = evidence.snapshot.gpus.iter();
-    let models = words::grouped(gpus.filter_map(|gpu| Some((gpu.name.known()?, Links::of(gpu)?))));
+    // DCGM lists links without a name of the GPU.
+    let nameless = || evidence.read_from.map(|_| String::new());
+    let name = |gpu: &Gpu| gpu.name.known().cloned().or_else(nameless);
+    let models = words::grouped(gpus.filter_map(|gpu| Some((name(gpu)?, Links::of(gpu)?))));
     models.iter().flat_map(|(model, gpus)| judge_model(evidence, model, gpus)).collect()
 }
 
@@ -130,12 +133,17 @@ fn is_sold_joined(model: &str) -> bool {
 
 /// Returns the evidence that a GPU should have NVLinks that are up, whatever others of its model show.
 fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'static str> {
+    let is_sold =
+        |links: &Links<'_>| links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name));
     let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
     match () {
         () if switches => Some("the machine has NVSwitches"),
         () if links.in_fabric() && !tray => Some("NVML says that an NVSwitch fabric is there"),
         () if said_to_reach_others(evidence, links.gpu.index) => {
             Some("NVML says that NVLink reaches other GPUs")
+        }
+        () if evidence.read_from.is_some() && is_sold(links) => {
+            Some("its board joins all such modules by NVLink")
         }
         () => None,
     }
@@ -382,9 +390,10 @@ fn not_trained(evidence: &Evidence<'_>, model: &str, gpus: &[&Links<'_>]) -> Fin
 fn as_wired(model: &str, gpus: &[&Links<'_>]) -> Finding {
     let indices = nvlink_ends::indices(gpus);
     let active = gpus.iter().map(|links| links.active.len()).max().unwrap_or(0);
+    let model = words::in_brackets(Some(model).filter(|model| !model.is_empty()));
     RULE
         .on_machine(format!(
-                "NVLinks {} of {} are not active; no GPU of this model ({model}) here has more than {active} active, \
+                "NVLinks {} of {} are not active; no GPU of this model{model} here has more than {active} active, \
              so this is probably how the machine is wired",
                 words::unique(gpus.iter().map(|links| numbers(&links.inactive))).join(" or "),
                 words::gpus(&indices),

@@ -13,7 +13,7 @@
 //!
 //! A line says that a GPU is lost, needs a reset or could not be started (if another output describes that GPU,
 //! `pasted-unclear`), that no driver answers, that programs were refused peer access or the NVSwitch fabric, that a test
-//! failed, that values were wrong, that bus bandwidth falls from a size on (nccl-tests), or that PCIe had fatal errors of a GPU
+//! failed, that the link of a busy GPU is slow, that the IOMMU refused accesses of a GPU, that values were wrong, that bus bandwidth falls from a size on (nccl-tests), or that PCIe had fatal errors of a GPU
 //! whose place in the PCI tree is not in the input. Where a live check has a rule for it, that rule names it:
 //! `gpu-unreachable`, `gpu-not-listed`, `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`,
 //! `fabric-not-ready`.
@@ -23,10 +23,11 @@
 //! The words are those of nvidia-smi, NVIDIA's open kernel modules, DCGM, CUDA, its samples, nvbandwidth and NCCL.
 
 use super::gpu_unreachable::no_answer;
-use super::lost::OFF_THE_BUS;
 use super::prelude::*;
+use crate::models::is_sxm;
 use model::pasted::PastedFault;
 use model::pasted::PastedFaultKind::{self, *};
+use model::snapshot::OFF_THE_BUS;
 
 rule! {
     "pasted-fault", Error, All(judge);
@@ -52,6 +53,12 @@ fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
         Mismatch | NotReady => true,
+        // Cards have no NVSwitches to manage.
+        Fabric if fault.pci.is_none() => {
+            let names = snapshot.gpus.iter().map(|gpu| gpu.name.known());
+            !snapshot.gpus.is_empty()
+                && names.into_iter().all(|name| name.is_some_and(|name| !is_sxm(name)))
+        }
         TooManyPeers => false,
         Lost => {
             let is_it = |gpu: &Gpu| fault.pci.is_none() || gpu.pci.get() == fault.pci;
@@ -85,8 +92,9 @@ fn finding(
         (None, Some(address)) => (Subject::PciFunction { address }, address.to_string()),
         (None, None) => (Subject::Machine, "a device".to_owned()),
     };
+    let says = |word| faults.iter().any(|fault| fault.text.contains(word));
     let own = match (gpu, address) {
-        (Some(gpu), Some(at)) if !faults.iter().any(|fault| fault.text.contains("Reboot")) => {
+        (Some(gpu), Some(at)) if !says("Reboot") => {
             Step::ResetGpuAt(all(&[gpu.index]), At(vec![at]))
         }
         _ => Step::Reboot,
@@ -126,7 +134,13 @@ fn finding(
             Plan::now([Step::FewerGpus, Step::FewerPeers]),
         ),
         Fabric => (
-            "a program could not use the NVSwitch fabric",
+            match gpu {
+                Some(_) => "{} is not sound in the NVSwitch fabric",
+                None if says("abric") => {
+                    "the fabric manager does not run: where NVSwitches join the GPUs, CUDA does not start (error 802)"
+                }
+                None => "a program could not use the NVSwitch fabric",
+            },
             Plan::now([Step::FabricManager, Step::CheckWithPeerscope]),
         ),
         HardwareError => (
@@ -135,9 +149,12 @@ fn finding(
         ),
         TestFailed => ("a test of {} failed", Plan::now([Step::CheckWithPeerscope, Step::RunDcgm])),
         PcieFatal => (
-            match faults.iter().any(|fault| fault.text.contains("(Fatal)")) {
-                true => "{} had fatal PCIe errors",
-                false => "{} was not recovered from PCIe errors",
+            match () {
+                () if says("(Fatal)") => "{} had fatal PCIe errors",
+                () if says("DPC") => {
+                    "after fatal PCIe errors everything below {} was cut off (DPC)"
+                }
+                () => "{} was not recovered from PCIe errors",
             },
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
@@ -147,6 +164,15 @@ fn finding(
             Plan::now([Step::GiveOutput(
                 "the same run with NCCL_DEBUG=INFO and NCCL_ALGO=Ring".into(),
             )]),
+        ),
+        Iommu => (
+            "the IOMMU refused memory accesses of {}",
+            Plan::now([Step::LookAtIommu, Step::CheckWithPeerscope]),
+        ),
+        LinkSlow => (
+            "the PCIe link of {} at work is slower than both ends can",
+            Plan::now([Step::CheckUnderLoad])
+                .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
         ),
         WrongValues => (
             "a program found wrong values of {}",

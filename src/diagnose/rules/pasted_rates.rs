@@ -15,6 +15,7 @@
 //! - The best rate of a GPU, with any other or with the host, lies below the rate of its model's slot, or of other GPUs of
 //!   the model, by more than the parameter, and is what a link of fewer lanes or an older generation carries. A narrow end
 //!   of a pair slows both.
+//! - No pair of modules that NVLinks join, or no collective over them, comes near the rate of their NVLinks.
 //! - Both ways together bring no more than one way: the directions share one way.
 //! - Pairs within groups of GPUs are fast, and all pairs between the groups slow alike: no GPU is slow.
 //!
@@ -26,6 +27,8 @@ use super::bandwidth;
 use super::prelude::*;
 use crate::models;
 use ::topology::capacity;
+use model::pasted::Collective;
+use model::units::MIB;
 
 rule! {
     "pasted-rates", Warning, All(judge);
@@ -42,6 +45,9 @@ const NEAR: f64 = 0.9;
 /// The most that a link of 16 lanes carries: Gen5, GB/s. More is NVLink's.
 const MOST: f64 = 63.1;
 
+/// Messages from which a collective shows bandwidth; chosen.
+const LARGE: Bytes = Bytes(64 * MIB);
+
 type Rates = BTreeMap<Pair, f64>;
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -49,11 +55,12 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let cells = bandwidth::sound(evidence, path).into_values();
         cells.filter_map(|cell| Some((cell.pair, cell.achieved_gbps?.0))).collect()
     };
-    if evidence.read_from.is_none() || evidence.measurements.is_none() {
-        return Vec::new();
-    }
     let (direct, staged) = (rates(Path::Direct), rates(Path::Staged));
     let left = 1.0 - BELOW.of(evidence) / 100.0;
+    let not_joined = without_nvlink(evidence, &direct, left);
+    if !not_joined.is_empty() || evidence.read_from.is_none() || evidence.measurements.is_none() {
+        return not_joined;
+    }
     let mut found = slow_gpus(evidence, &direct, &staged, left);
     found.extend(both_ways(evidence, &direct));
     // Reads show groups as well.
@@ -62,6 +69,36 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let direct = if direct.is_empty() { reads() } else { direct };
     found.extend(groups(&direct, &staged, left).or_else(|| groups(&direct, &staged, NEAR)));
     found
+}
+
+/// Returns findings on modules that NVLinks join, and whose rates are all far below those.
+fn without_nvlink(evidence: &Evidence<'_>, direct: &Rates, left: f64) -> Vec<Finding> {
+    let names = evidence.snapshot.gpus.iter().map(|gpu| gpu.name.known());
+    let (Some(read), [Some(model)]) = (evidence.read_from, &words::unique(names)[..]) else {
+        return Vec::new();
+    };
+    let Some(joined) = models::joined_gbps(model) else {
+        return Vec::new();
+    };
+    let finding = |what: String| {
+        let message =
+            format!("{what}; the NVLinks of {model} carry {joined:.0}: they are not in use");
+        RULE.on_machine(message, [Step::LinkStates, Step::FabricManager, Step::PeerToPeerWords])
+    };
+    let best = most(direct.values().copied());
+    let slow = (best > 0.0 && best < joined * left).then(|| {
+        finding(format!("No pair copies directly at more than {best:.1} GB/s")).at(Severity::Error)
+    });
+    let is_slow = |one: &&Collective| {
+        one.gpus > 1 && one.bytes >= LARGE && one.bus_gbps.0 < joined * left / 2.0
+    };
+    let collective = read.collectives.iter().find(is_slow).map(|one| {
+        finding(format!(
+            "NCCL reaches a bus bandwidth of {} GB/s over {} GPUs",
+            one.bus_gbps, one.gpus
+        ))
+    });
+    slow.into_iter().chain(collective).collect()
 }
 
 /// Returns the links up to a generation that carry this rate: `what Gen4 x4 or Gen3 x8 carries`.

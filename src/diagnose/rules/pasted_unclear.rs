@@ -124,12 +124,9 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
     (!problems.is_empty()).then(|| {
         RULE.on_machine(
             format!(
-                "{} of the input {}; {}",
+                "{} of the input may tell of an error, and {} not understood; {}",
                 words::count(problems.len(), "part"),
-                match problems.len() {
-                    1 => "tells of an error that is not understood",
-                    _ => "tell of errors that are not understood",
-                },
+                if problems.len() == 1 { "is" } else { "are" },
                 words::spelt(problems)
             ),
             [Step::ReadLines],

@@ -31,6 +31,7 @@
 use super::peer_access;
 use super::prelude::*;
 use super::windows;
+use crate::models::is_sxm;
 use model::cuda::CUDA_MAP_FAILED;
 use model::measurement::CudaPeerAccess;
 
@@ -189,6 +190,17 @@ fn as_built(evidence: &Evidence<'_>, why: Why, routes: &[&PairRoute], all: usize
         }
         _ => format!("for {}", words::pairs(&pairs)),
     };
+    let mut names = evidence.snapshot.gpus.iter().map(|gpu| gpu.name.known());
+    if evidence.read_from.is_some()
+        && pairs.len() == all
+        && why > Why::Mesh
+        && names.all(|name| name.is_some_and(|name| is_sxm(name)))
+    {
+        let message = "No peer access for any pair of GPUs, whose board joins them by NVLink: neither NVLinks nor fabric are in use";
+        let look = [Step::LinkStates, Step::FabricManager, Step::AskHost(Ask::Fabric)];
+        let plan = Plan::now(look);
+        return peer_access::found(&RULE, evidence, Subject::Machine, message.into(), &pairs, plan);
+    }
     let message = format!("No peer access {which}; {}", why.text());
     let mut found =
         peer_access::found(&RULE, evidence, Subject::Machine, message, &pairs, why.plan(evidence));

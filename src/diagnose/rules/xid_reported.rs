@@ -27,10 +27,9 @@
 //! NVIDIA, "Xid Errors" (catalog of codes); NVIDIA GPU Memory Error Management (48, 63, 64, 94, 95); names of codes:
 //! NVIDIA's open kernel modules, nverror.h.
 
-use super::lost::OFF_THE_BUS;
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
-use model::snapshot::XidCause;
+use model::snapshot::{OFF_THE_BUS, XidCause};
 use std::cmp::Reverse;
 
 rule! {
@@ -310,7 +309,12 @@ fn finding(
         Some(what) if what.contains("Reboot") => Plan::now([Step::Reboot, Step::CheckAgain]),
         _ => plan(evidence, &subject, codes, worst > Severity::Info && !harmless),
     };
+    let of_link = xids.iter().filter(|xid| xid.code == NVLINK).find_map(|xid| {
+        let (_, rest) = xid.text.split_once("link ")?;
+        rest.split(|c: char| !c.is_ascii_digit()).next().filter(|number| !number.is_empty())
+    });
     let means = words::after(": ", meaning)
+        + &words::in_brackets(of_link.map(|number| format!("link {number}")))
         + &words::after(", driver asks for ", asked)
         + if harmless { ", non-fatal" } else { "" };
     // The short sentence has a limit.

@@ -20,6 +20,9 @@ pub struct Xid {
     pub seconds_since_boot: Option<u64>,
 }
 
+/// The Xid of a GPU that has fallen off the bus: it cannot be reset.
+pub const OFF_THE_BUS: u32 = 79;
+
 /// Lowest number of an SXid. Xid numbers are below 1000.
 const FIRST_SXID: u32 = 10_000;
 

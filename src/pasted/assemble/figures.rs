@@ -27,9 +27,6 @@ const APART_PERCENT: f64 = 10.0;
 /// The kind of the tool that measures one GPU, which it calls 0.
 const ONE_GPU: &str = "bandwidth-test";
 
-/// Most figures that are kept: far more than tools print of a machine of 72 GPUs.
-const MOST_FIGURES: usize = 100_000;
-
 /// Cells by their titles, so that each is there once.
 #[derive(Default)]
 struct Cells {
@@ -38,26 +35,24 @@ struct Cells {
 }
 
 impl Cells {
-    /// Returns true if this is the first figure of its kind.
+    /// Returns true if this is the last figure of its kind: what follows a change counts.
     fn is_new(&mut self, of: &str, value: f64, at: At<'_>, ledger: &mut Ledger) -> bool {
         match self.known.get(of) {
-            None if self.known.len() >= MOST_FIGURES => false,
             None => {
                 self.known.insert(of.to_owned(), value);
                 ledger.origin(of.to_owned(), at);
                 true
             }
-            Some(first) => {
+            Some(last) => {
                 if at.kind == ONE_GPU {
                     self.remarks.push(format!(
-                        "bandwidthTest ran again, in {}: whether on the same GPU is not in the input, since it numbers those \
-                         that CUDA_VISIBLE_DEVICES leaves",
+                        "bandwidthTest ran again, in {}, perhaps on another GPU (CUDA_VISIBLE_DEVICES)",
                         at.name
                     ));
                 }
-                if 100.0 * (value - first).abs() > APART_PERCENT * first {
+                if 100.0 * (value - last).abs() > APART_PERCENT * last {
                     self.remarks.push(format!(
-                        "{of} was measured twice: {first:.2} first, {value:.2} in {at}"
+                        "{of} was measured twice: {value:.2} in {at}, {last:.2} later, which counts"
                     ));
                 }
                 false
@@ -129,7 +124,7 @@ pub(super) fn measurements(
         .map(|said| said.pair)
         .collect();
     let mut cells = Cells::default();
-    for (at, what) in told {
+    for (at, what) in told.iter().rev() {
         match what {
             Note::Peer(one, other, setup, figure) => {
                 let Some(pair) = pair_of(one, other, at) else {
@@ -196,7 +191,12 @@ pub(super) fn measurements(
             _ => {}
         }
     }
+    cells.remarks.reverse();
     remarks.append(&mut cells.remarks);
+    all.peer.reverse();
+    all.local.reverse();
+    all.host.reverse();
+    all.latency.reverse();
     let any = all.each().next().is_some()
         || !all.driver.peer_access.is_empty()
         || all.driver.failure.is_some();

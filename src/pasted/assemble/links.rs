@@ -1,10 +1,9 @@
 //! NVLinks of GPUs from what tools say: links by number, counts between GPUs, names of models.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::reading::Reading;
 use model::snapshot::{Gpu, NvLink, NvLinkBond, NvLinkRemote};
-use model::units::PciAddress;
 
 /// Most NVLinks of a GPU: 18 on H100, H200, B200 and GB200. More links to all others together than that cannot be direct ones.
 const MOST_LINKS: usize = 18;
@@ -16,7 +15,6 @@ const VERSIONS: &[(&str, &str)] = &[
     ("V100", "2.0"),
     ("TITAN RTX", "2.0"),
     ("RTX 2080", "2.0"),
-    ("RTX 6000 Ada", ""),
     ("Quadro RTX", "2.0"),
     ("A100", "3.0"),
     ("A800", "3.0"),
@@ -26,9 +24,7 @@ const VERSIONS: &[(&str, &str)] = &[
     ("A30", "3.0"),
     ("H100", "4.0"),
     ("H800", "4.0"),
-    ("H200", "4.0"),
     ("H20", "4.0"),
-    ("GH200", "4.0"),
     ("B100", "5.0"),
     ("B200", "5.0"),
     ("B300", "5.0"),
@@ -43,35 +39,7 @@ fn version(name: Option<&str>, speed: Option<u32>) -> Option<String> {
         Some(14_000..=15_000) => Some("3.0"),
         _ => None,
     };
-    let version = by_name.map(|(_, version)| *version).or(by_speed)?;
-    (!version.is_empty()).then(|| version.to_owned())
-}
-
-/// Sets what is at the other end of each link whose address is known: a GPU of this machine, or a switch. `switches` are
-/// those that lspci shows; a device that is one at one of its ports is one at all.
-pub(super) fn ends(
-    links: &mut BTreeMap<u32, BTreeMap<u8, NvLink>>,
-    gpus: &BTreeSet<PciAddress>,
-    switches: impl IntoIterator<Item = PciAddress>,
-) {
-    let all = links.values().flat_map(BTreeMap::values);
-    let by_port = all.filter(|link| link.remote.get() == Some(NvLinkRemote::Switch));
-    let mut known: BTreeSet<PciAddress> =
-        by_port.filter_map(|link| link.remote_pci.get()).collect();
-    known.extend(switches);
-    for link in links.values_mut().flat_map(BTreeMap::values_mut) {
-        let Some(address) = link.remote_pci.get() else {
-            continue;
-        };
-        if link.remote.known().is_some() {
-            continue;
-        }
-        if gpus.contains(&address) {
-            link.remote = Reading::Known(NvLinkRemote::Gpu);
-        } else if known.contains(&address) {
-            link.remote = Reading::Known(NvLinkRemote::Switch);
-        }
-    }
+    by_name.map(|(_, version)| *version).or(by_speed).map(str::to_owned)
 }
 
 /// Numbers of links by source and destination.

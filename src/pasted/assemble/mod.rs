@@ -15,7 +15,7 @@ use crate::scan::Scanned;
 use crate::told::{Key, NOT_THERE, Note};
 use ledger::{At, Ledger};
 use links::Bonds;
-use model::pasted::{Pasted, PastedFault, PastedInput};
+use model::pasted::{Collective, Pasted, PastedFault, PastedInput};
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, Xid};
@@ -37,8 +37,9 @@ const MOST_FAULTS: usize = 50;
 const MOST_PROBLEMS: usize = 20;
 
 /// What was joined so far.
+#[derive(Default)]
 struct Joined {
-    host: Host,
+    host: Option<Host>,
     gpus: BTreeMap<u32, Gpu>,
     pairs: BTreeMap<(u32, u32), GpuPair>,
     bonds: Bonds,
@@ -57,8 +58,20 @@ struct Joined {
     logged: BTreeMap<PciAddress, (String, u32)>,
     has_log: bool,
     faults: Vec<PastedFault>,
+    collectives: Vec<Collective>,
     problems: Vec<String>,
+    /// Number of further problems like one of these, by its words without figures.
+    alike: BTreeMap<String, (usize, usize)>,
     remarks: Vec<String>,
+}
+
+/// Returns the words of a problem with those left out that have figures, and are no addresses.
+fn shape(problem: &str) -> String {
+    let is_kept = |word: &&str| {
+        let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        !word.contains(|c: char| c.is_ascii_digit()) || word.parse::<PciAddress>().is_ok()
+    };
+    problem.split_whitespace().filter(is_kept).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the facts of a pair.
@@ -93,24 +106,7 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
         })
     });
     let mut told: Vec<(At<'_>, &Note)> = told.chain(troubles).collect();
-    let mut joined = Joined {
-        host: Host::unread(&NOT_THERE),
-        gpus: BTreeMap::new(),
-        pairs: BTreeMap::new(),
-        bonds: Bonds::new(),
-        words: BTreeMap::new(),
-        links: BTreeMap::new(),
-        tree: Tree::default(),
-        xids: Vec::new(),
-        xid_places: BTreeMap::new(),
-        cut: BTreeMap::new(),
-        listed: None,
-        logged: BTreeMap::new(),
-        has_log: false,
-        faults: Vec::new(),
-        problems: Vec::new(),
-        remarks: Vec::new(),
-    };
+    let mut joined = Joined::default();
     let mut ledger = Ledger::default();
     joined.functions(&told, &mut ledger);
     // Without any other list of GPUs, those on the bus or in the kernel's log are the GPUs.
@@ -153,13 +149,14 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
         return Err(format!("has {gpus} GPUs; a report can have {MOST_GPUS} at most"));
     }
     joined.remarks.append(&mut names.remarks);
-    joined.problems.extend(unread.into_iter().take(MOST_PROBLEMS));
+    joined.problems.extend(unread);
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
+    joined.count_alike();
     if joined.tree.switches().len() > MOST_SWITCHES {
         return Err(format!("has more than {MOST_SWITCHES} NVSwitches"));
     }
-    let snapshot = joined.snapshot(&names, &mut ledger);
+    let snapshot = joined.snapshot(&names);
     let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
     let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);
     let inputs = read.iter().map(|scanned| PastedInput {
@@ -178,6 +175,7 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
             inputs: inputs.collect(),
             origins: ledger.origins,
             faults: joined.faults,
+            collectives: joined.collectives,
             contradictions: ledger.contradictions,
             remarks,
             missing,
@@ -186,6 +184,10 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
 }
 
 impl Joined {
+    fn host(&mut self) -> &mut Host {
+        self.host.get_or_insert_with(|| Host::unread(&NOT_THERE))
+    }
+
     /// Joins the PCI functions.
     fn functions(&mut self, told: &[(At<'_>, &Note)], ledger: &mut Ledger) {
         for (at, what) in told {
@@ -214,7 +216,7 @@ impl Joined {
             match what {
                 Note::Host(host) => {
                     let taken = |key, how| ledger.taken("host", key, how, *at);
-                    self.host.take((**host).clone(), taken);
+                    self.host().take((**host).clone(), taken);
                 }
                 Note::Gpu(key, facts) => {
                     if let Some(gpu) =
@@ -228,7 +230,6 @@ impl Joined {
                         let pair = pair_of(&mut self.pairs, source, destination);
                         if facts.common_ancestor.known().is_some()
                             && let Some(links) = self.bonds.remove(&(source, destination))
-                            && self.problems.len() < MOST_PROBLEMS
                         {
                             self.problems.push(format!(
                                 "GPU {source} and GPU {destination} had NV{links} in an earlier output, and later none ({at})"
@@ -291,10 +292,14 @@ impl Joined {
                     }
                 }
                 Note::Problem(problem) => {
-                    if self.problems.len() < MOST_PROBLEMS {
+                    let (place, times) = self.alike.entry(shape(problem)).or_default();
+                    *times += 1;
+                    if *times == 1 {
+                        *place = self.problems.len();
                         self.problems.push(format!("{problem} ({at})"));
                     }
                 }
+                Note::Collective(collective) => self.collectives.push(*collective),
                 Note::Remark(remark) => self.remarks.push(format!("{remark} ({at})")),
                 Note::Same(..)
                 | Note::Function(_)
@@ -304,6 +309,15 @@ impl Joined {
                 | Note::Local(..)
                 | Note::HostCopy(..)
                 | Note::Latency(..) => {}
+            }
+        }
+    }
+
+    /// Names how many problems are like one that is named.
+    fn count_alike(&mut self) {
+        for (place, times) in std::mem::take(&mut self.alike).into_values() {
+            if let Some(problem) = self.problems.get_mut(place).filter(|_| times > 1) {
+                *problem += &format!(", and {} alike", times - 1);
             }
         }
     }

@@ -99,6 +99,7 @@ pub(super) fn keys(what: &Note) -> Vec<&Key> {
         | Note::Fault(..)
         | Note::Problem(_)
         | Note::Remark(_)
+        | Note::Collective(_)
         | Note::KernelLog => Vec::new(),
     }
 }
@@ -195,7 +196,7 @@ impl Names {
         if !by_address.is_empty() && bare.len() == by_address.len() && !self.has_lost {
             // NVML numbers GPUs by their addresses.
             self.remarks.push(format!(
-                "{} GPUs that some output names by index and other output by address were matched in their order",
+                "{} indices and addresses of GPUs were matched in their order",
                 bare.len()
             ));
             for (at, group) in bare.into_iter().zip(std::mem::take(&mut by_address)) {
@@ -243,8 +244,7 @@ impl Names {
         }
         if guessed {
             self.remarks.push(
-                "CUDA's numbers of GPUs were taken for nvidia-smi's, since no address is beside them; CUDA_VISIBLE_DEVICES \
-                 and CUDA_DEVICE_ORDER change CUDA's"
+                "CUDA's numbers of GPUs were taken for nvidia-smi's; CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change them"
                     .to_owned(),
             );
         }

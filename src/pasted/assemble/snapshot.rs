@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::ledger::Ledger;
 use super::names::Names;
 use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links, pair_of};
-use crate::readers::OFF_THE_BUS;
 use crate::told::NOT_THERE;
 use model::pasted::{PastedFault, PastedFaultKind};
 use model::placement::Pair;
 use model::reading::Reading;
 use model::restore::NVML_VERSION_MISMATCH;
 use model::snapshot::{
-    BoundDriver, DeviceFile, DisplayFunction, Gpu, NvLink, P2pStatus, PciFunction, Snapshot,
+    BoundDriver, DeviceFile, DisplayFunction, Gpu, NvLink, OFF_THE_BUS, P2pStatus, PciFunction,
+    Snapshot,
 };
 use model::units::PciAddress;
 
@@ -71,7 +70,7 @@ impl Joined {
             if fatal > 0 && self.faults.len() < MOST_FAULTS {
                 let (kind, pci) = (PastedFaultKind::PcieFatal, Some(address));
                 self.faults.push(PastedFault { kind, text, pci, input, line });
-            } else if other > 0 && self.problems.len() < MOST_PROBLEMS {
+            } else if other > 0 {
                 self.problems.push(format!("{text} (line {line} of {input})"));
             } else {
                 self.remarks.push(format!("{text} (line {line} of {input})"));
@@ -90,7 +89,7 @@ impl Joined {
             let runs = running.contains(&fault.pci) || (of_driver && !running.is_empty());
             if runs && fault.kind <= PastedFaultKind::NoNvml {
                 if fault.kind == PastedFaultKind::Mismatch {
-                    self.host.kernel_module_version = Reading::Unknown(NOT_THERE);
+                    self.host().kernel_module_version = Reading::Unknown(NOT_THERE);
                 }
                 self.problems.push(fault.to_string());
                 continue;
@@ -109,7 +108,7 @@ impl Joined {
     }
 
     /// Makes the snapshot of what was joined.
-    pub(super) fn snapshot(&mut self, names: &Names, ledger: &mut Ledger) -> Snapshot {
+    pub(super) fn snapshot(&mut self, names: &Names) -> Snapshot {
         self.refused();
         let addresses = names.all();
         for (index, address) in &addresses {
@@ -131,17 +130,12 @@ impl Joined {
             let Some(facts) = function.map(|function| &function.facts) else {
                 continue;
             };
+            let is_gone = facts.answers.get() == Some(false) && gpu.power_state.known().is_none();
+            if is_gone {
+                gpu.power_state = Reading::failed("its configuration space reads ff (lspci)");
+            }
             let is_in_tree = pci.iter().any(|function| function.address == facts.address);
             fill(&mut gpu.numa_node, &facts.numa_node);
-            if let (Some(one), Some(other)) = (gpu.pcie_width.get(), facts.width.get())
-                && one != other
-            {
-                let of = [
-                    format!("gpus[{}].pcie_width", gpu.index),
-                    format!("pci[{}].width", facts.address),
-                ];
-                ledger.differ(of, [one.to_string(), other.to_string()]);
-            }
             if let Some(name) = function.and_then(|function| function.name.clone()) {
                 fill(&mut gpu.name, &Reading::Known(name));
             }
@@ -181,14 +175,14 @@ impl Joined {
             }
         }
         let switches = self.tree.switches();
-        links::ends(&mut links, &own, switches.iter().map(|one| one.address));
         let bonds = links::settle(&mut gpus, links, &self.bonds);
         let indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let pairs = Pair::ordered(&indices).into_iter();
         let pairs =
             pairs.map(|pair| pair_of(&mut self.pairs, pair.source, pair.destination).clone());
         let pairs = pairs.collect();
-        let mut host = self.host.clone();
+        self.problems.truncate(MOST_PROBLEMS);
+        let mut host = self.host().clone();
         self.lost(&mut gpus);
         if self.has_log {
             self.xids.reverse();

@@ -7,7 +7,7 @@ use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, Note, Notes, is_uuid};
 use crate::trouble::{follows, is_fault, is_wrong, shortened, version};
 use model::reading::Reading;
-use model::snapshot::{PciKind, Xid};
+use model::snapshot::{OFF_THE_BUS, PciKind, Xid};
 use model::units::PciAddress;
 
 pub(crate) const READER: Reader =
@@ -75,14 +75,11 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
     Some((stamp.and_then(|(stamp, _)| stamp.trim().parse().ok()), message))
 }
 
-/// Parts of words with which the driver reports that something is wrong.
-const WRONG: &[&str] = &[
+/// Further parts of words with which the driver reports that something is wrong.
+const MORE: &[&str] = &[
     "xid",
-    "fail",
-    "error",
     "timed out",
     "timeout",
-    "lost",
     "mismatch",
     "not supported",
     "is 0m",
@@ -98,9 +95,6 @@ const OURS: &[&str] = &["nvidia", "pcieport"];
 
 /// Most odd messages of a log that are kept.
 const MOST_PROBLEMS: usize = 100;
-
-/// Xid of a GPU that has fallen off the bus.
-pub(crate) const OFF_THE_BUS: u32 = 79;
 
 /// What the log counts.
 #[derive(Default)]
@@ -190,6 +184,7 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         && !said.contains("AER")
         && !said.contains("error status")
         && is_wrong(said)
+        && !is_fault(said)
     {
         counts.odd("kernel", said, line, notes);
     }
@@ -238,8 +233,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         notes.add(line, version);
     } else if !is_fault(said) {
         let lower = said.to_ascii_lowercase();
-        let is_wrong = WRONG.iter().any(|word| lower.contains(word));
-        if is_wrong {
+        if is_wrong(said) || MORE.iter().any(|word| lower.contains(word)) {
             counts.odd("driver", said, line, notes);
         }
     }

@@ -18,7 +18,6 @@ mod smi_table;
 mod smi_topo;
 
 use super::reader::Reader;
-pub(crate) use kernel_log::OFF_THE_BUS;
 
 /// All kinds, the more specific ones first.
 pub(crate) static READERS: &[Reader] = &[
@@ -30,10 +29,10 @@ pub(crate) static READERS: &[Reader] = &[
     smi_p2p::PCIE,
     smi_p2p::ANY,
     smi_list::READER,
-    smi_nvlink::REMOTE,
     smi_nvlink::CAPABILITIES,
     smi_nvlink::STATUS,
     smi_nvlink::ERRORS,
+    smi_nvlink::DCGM,
     smi_query::READER,
     smi_table::READER,
     smi_csv::READER,

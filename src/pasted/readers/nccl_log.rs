@@ -19,6 +19,10 @@ const MOST_PAIRS: usize = 64;
 
 /// Returns the message of a line.
 fn said(line: &str) -> Option<(bool, &str)> {
+    // People cut the head off.
+    if line.starts_with("Channel ") && line.contains("] via ") {
+        return Some((false, line));
+    }
     let (_, rest) = line.split_once(" NCCL ").or_else(|| line.split_once("]NCCL "))?;
     match rest.split_once(' ')? {
         ("INFO", message) => Some((false, message)),

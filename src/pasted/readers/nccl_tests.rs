@@ -1,10 +1,12 @@
 //! Tables of nccl-tests (`all_reduce_perf` and so on): the GPUs, the highest bus bandwidth, and wrong values.
 
+use std::collections::BTreeSet;
+
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, number};
-use model::pasted::PastedFaultKind;
+use model::pasted::{Collective, PastedFaultKind};
 use model::reading::Reading;
-use model::units::{Bytes, MIB, PciAddress};
+use model::units::{Bytes, GbPerSecond, MIB, PciAddress};
 
 pub(crate) const READER: Reader = Reader {
     kind: "nccl-tests",
@@ -15,11 +17,12 @@ pub(crate) const READER: Reader = Reader {
     read,
 };
 
-/// Takes address and name from `#  Rank  0 Group  0 Pid 1 on node1 device  0 [0x06] NVIDIA H200`. Newer versions print
+/// Takes host, address and name from `#  Rank  0 Group  0 Pid 1 on node1 device  0 [0x06] NVIDIA H200`. Newer versions print
 /// `[0000:06:00]`.
-fn rank(line: &str) -> Option<(PciAddress, &str)> {
+fn rank(line: &str) -> Option<(&str, PciAddress, &str)> {
     let rest = line.strip_prefix('#')?.trim_start().strip_prefix("Rank")?;
-    let (_, rest) = rest.split_once(" device ")?;
+    let (host, rest) = rest.split_once(" device ")?;
+    let host = host.split_whitespace().next_back()?;
     let (place, name) = rest.split_once('[')?.1.split_once(']')?;
     let address = match place.strip_prefix("0x") {
         Some(bus) => {
@@ -27,7 +30,7 @@ fn rank(line: &str) -> Option<(PciAddress, &str)> {
         }
         None => format!("{place}.0").parse().ok()?,
     };
-    Some((address, name.trim()))
+    Some((host, address, name.trim()))
 }
 
 /// Part of the highest rate below which larger sizes are named; chosen: healthy machines rise up to the largest size.
@@ -35,7 +38,7 @@ const FALL: f64 = 0.6;
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut used = 0;
-    let mut gpus = 0_u32;
+    let (mut gpus, mut hosts) = (0_u32, BTreeSet::new());
     let mut rows: Vec<(Row, u32)> = Vec::new();
     let mut wrong: Option<u32> = None;
     for (place, line) in ahead.lines.iter().enumerate() {
@@ -43,8 +46,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if text.is_empty() {
             continue;
         }
-        if let Some((address, name)) = rank(text) {
+        if let Some((host, address, name)) = rank(text) {
             gpus = gpus.saturating_add(1);
+            hosts.insert(host);
             let key = Key::Pci(address);
             notes.gpu(line.number, &key, |gpu| {
                 gpu.pci = Reading::Known(address);
@@ -89,6 +93,10 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             )
         };
         notes.add(*line, Note::Remark(what));
+        if hosts.len() == 1 {
+            let (bytes, bus_gbps) = (Bytes(row.bytes), GbPerSecond(row.bus));
+            notes.add(*line, Note::Collective(Collective { gpus, bytes, bus_gbps }));
+        }
         let larger = rows.get(place + 1..).unwrap_or_default();
         let is_low = |(row, _): &(Row, u32)| row.bus < FALL * rate;
         if larger.len() > 1

@@ -257,7 +257,13 @@ fn next<'a>(ahead: Ahead<'a>, from: usize) -> Option<(&'a str, usize)> {
 }
 
 fn add_all(notes: &mut Notes, test: Test, description: &str, matrix: &Numbered) {
-    for (place, value, line) in matrix.figures().filter(|(_, value, _)| *value > 0.0) {
+    for (place, value, line) in matrix.figures() {
+        if value <= 0.0 {
+            if matches!(test, Test::Peer(_)) && place.0 != place.1 {
+                notes.nothing(line, place.0, place.1);
+            }
+            continue;
+        }
         add(notes, line, test, description, place, value);
     }
 }

@@ -207,6 +207,11 @@ fn each(matrix: &Numbered, mut with: impl FnMut(Key, Key, f64, u32)) {
 
 fn rates(matrix: &Numbered, setup: Setup, sum: bool, notes: &mut Notes) {
     let share = if sum { 0.5 } else { 1.0 };
+    for ((row, column), value, line) in matrix.figures() {
+        if value <= 0.0 && row != column {
+            notes.nothing(line, row, column);
+        }
+    }
     each(matrix, |row, column, value, line| {
         let figure = Printed::of(value * share, REPEATS);
         if value <= 0.0 {

@@ -16,14 +16,11 @@ pub(crate) const READER: Reader = Reader {
 const FIELDS: &[(&str, &str, &str)] = &[
     ("index", "", "index"),
     ("name", "", "product_name"),
-    ("gpu_name", "", "product_name"),
     ("uuid", "", "gpu_uuid"),
-    ("gpu_uuid", "", "gpu_uuid"),
     ("serial", "", "serial"),
     ("vbios_version", "", "vbios_version"),
     ("driver_version", "", "driver_version"),
     ("pci.bus_id", "", "bus_id"),
-    ("gpu_bus_id", "", "bus_id"),
     ("pcie.link.gen.current", "", "current_link_gen"),
     ("pcie.link.gen.gpucurrent", "", "current_link_gen"),
     ("pcie.link.gen.max", "", "max_link_gen"),
@@ -39,7 +36,6 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("memory.total", "fb_memory_usage", "total"),
     ("temperature.gpu", "temperature", "gpu_temp"),
     ("clocks.current.sm", "clocks", "sm"),
-    ("clocks.sm", "clocks", "sm"),
 ];
 
 /// Parts of `nvidia-smi -q` whose columns have their names before the same keys.

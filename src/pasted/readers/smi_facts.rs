@@ -3,9 +3,7 @@
 use crate::told::{Key, Note, Notes, is_uuid};
 use model::pasted::PastedFaultKind;
 use model::reading::Reading;
-use model::snapshot::{
-    ComputeMode, ConfidentialComputing, Fabric, FabricState, Gpu, GpuProcess, RemappedRows,
-};
+use model::snapshot::{ComputeMode, Fabric, FabricState, Gpu, GpuProcess, RemappedRows};
 use model::units::{Bytes, MIB, PciAddress};
 
 /// What was read so far of the output, for facts that several lines make up.
@@ -18,6 +16,10 @@ pub(super) struct State {
     pending: Option<bool>,
     failed: Option<bool>,
     reasons: Option<Vec<String>>,
+    /// Generation of the PCIe link, and the highest that both ends can.
+    generation: [Option<u8>; 2],
+    /// Share of the time in which kernels ran, per cent.
+    busy: Option<u32>,
     /// Uncorrected memory errors since the last reboot.
     uncorrected: Option<u64>,
     processes: Vec<GpuProcess>,
@@ -54,6 +56,39 @@ fn link<T: TryFrom<u8>>(value: &str) -> Option<T> {
     count::<u8>(value).and_then(|number| number.try_into().ok())
 }
 
+/// States that no sound GPU has: key, value, and what they are a sign of.
+const BAD: &[(&str, &str, PastedFaultKind)] = &[
+    ("reset_required", "Yes", PastedFaultKind::NeedsReset),
+    ("sram_threshold_exceeded", "Yes", PastedFaultKind::HardwareError),
+    ("channel_repair_pending", "Yes", PastedFaultKind::NeedsReset),
+    ("tpc_repair_pending", "Yes", PastedFaultKind::NeedsReset),
+    ("pending_page_blacklist", "Yes", PastedFaultKind::NeedsReset),
+    ("unrepairable_memory", "Yes", PastedFaultKind::HardwareError),
+    ("summary", "Unhealthy", PastedFaultKind::Fabric),
+    ("route_unhealthy", "True", PastedFaultKind::Fabric),
+    ("access_timeout_recovery", "True", PastedFaultKind::Fabric),
+];
+
+/// Retired pages from which NVIDIA replaces a GPU (Dynamic Page Retirement, 60 to 64).
+const MOST_RETIRED: u32 = 60;
+
+/// Share of the time from which a GPU that runs kernels has its link at full speed, per cent; chosen.
+const BUSY: u32 = 50;
+
+/// Returns what a state is a sign of.
+fn bad(near: &str, key: &str, value: &str) -> Option<PastedFaultKind> {
+    let known = BAD.iter().find(|(name, sign, _)| *name == key && value.eq_ignore_ascii_case(sign));
+    Some(match key {
+        "gpu_recovery_action" if value != "None" => PastedFaultKind::NeedsReset,
+        "incorrect_configuration" if value != "None" => PastedFaultKind::Fabric,
+        "double_bit_ecc" if near == "retired_pages" => {
+            count(value).filter(|pages: &u32| *pages >= MOST_RETIRED)?;
+            PastedFaultKind::HardwareError
+        }
+        _ => known?.2,
+    })
+}
+
 impl State {
     pub(super) fn of(gpu: Option<Key>) -> Self {
         Self { gpu, ..Self::default() }
@@ -77,6 +112,8 @@ impl State {
             pending,
             failed,
             reasons,
+            generation,
+            busy,
             uncorrected,
             processes,
             last,
@@ -84,6 +121,13 @@ impl State {
         else {
             return;
         };
+        if let ([Some(now), Some(most)], Some(busy), Key::Pci(pci)) = (generation, busy, &gpu)
+            && now < most
+            && busy >= BUSY
+        {
+            let words = format!("Gen{now} of Gen{most}, {busy}% busy");
+            notes.add(last, Note::Fault(PastedFaultKind::LinkSlow, Some(*pci), words));
+        }
         notes.gpu(last, &gpu, |facts| {
             set(&mut facts.fabric, fabric);
             set(&mut facts.throttle_reasons, reasons);
@@ -131,14 +175,9 @@ impl State {
         if self.in_parts(near, key, value) {
             return;
         }
-        let wants_reset = match key {
-            "gpu_recovery_action" => value != "None",
-            "reset_required" => value == "Yes",
-            _ => false,
-        };
-        if let (Key::Pci(pci), true) = (&gpu, wants_reset) {
-            let words = format!("{key}: {value}");
-            notes.add(line, Note::Fault(PastedFaultKind::NeedsReset, Some(*pci), words));
+        if let (Key::Pci(pci), Some(kind)) = (&gpu, bad(near, key, value)) {
+            let words = format!("{}: {value}", key.replace('_', " "));
+            notes.add(line, Note::Fault(kind, Some(*pci), words));
         }
         let text = || Reading::Known(value.to_owned());
         let mut facts = Gpu::unread(0, &crate::told::NOT_THERE);
@@ -155,9 +194,11 @@ impl State {
             (_, "persistence_mode") => set(&mut facts.persistence, yes(value)),
             ("mig_mode", "current" | "current_mig") => set(&mut facts.mig, yes(value)),
             ("pcie_generation", "max") | (_, "max_link_gen") => {
+                self.generation[1] = count(value);
                 set(&mut facts.pcie_generation_max, link(value));
             }
             ("pcie_generation", "current") | (_, "current_link_gen") => {
+                self.generation[0] = count(value);
                 set(&mut facts.pcie_generation, link(value));
             }
             ("pcie_generation", "device_max") | (_, "max_device_link_gen") => {
@@ -172,6 +213,7 @@ impl State {
             (_, "replays_since_reset" | "replay_counter") => {
                 set(&mut facts.pcie_replays, count(value));
             }
+            ("utilization", "gpu") => self.busy = count(value),
             (_, "performance_state") => set(&mut facts.power_state, count(value)),
             (_, "compute_mode") => set(&mut facts.compute_mode, compute_mode(value)),
             ("fb_memory_usage", "total") => set(&mut facts.memory_total_bytes, mebibytes(value)),
@@ -257,11 +299,6 @@ impl State {
                     self.processes.push(GpuProcess { pid, name: None, memory_bytes: None });
                 }
             }
-            (_, "used_gpu_memory" | "used_memory") if !self.processes.is_empty() => {
-                if let Some(process) = self.processes.last_mut() {
-                    process.memory_bytes = mebibytes(value);
-                }
-            }
             _ => return false,
         }
         true
@@ -307,14 +344,6 @@ pub(super) fn of_host(key: &str, value: &str, line: u32, notes: &mut Notes) {
             if let Some(number) = count(value) {
                 notes.add(line, Note::Listed(number));
             }
-        }
-        "cc_feature" | "conf_compute_mode" => {
-            let state = match yes(value) {
-                Some(true) => ConfidentialComputing::On,
-                Some(false) => ConfidentialComputing::Off,
-                None => return,
-            };
-            notes.host(line, |host| host.confidential_computing = Reading::Known(state));
         }
         _ => {}
     }

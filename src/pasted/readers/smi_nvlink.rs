@@ -1,15 +1,9 @@
-//! `nvidia-smi nvlink -s` (status), `-e` (error counters), `-c` (capabilities) and `-R` (the other ends): the links below the
-//! line of each GPU.
+//! `nvidia-smi nvlink -s` (status), `-e` (error counters) and `-c` (capabilities): the links below the line of each GPU.
 
 use super::smi_list::{heading, is_inactive, named};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes, stands_for_more};
 use model::reading::Reading;
-use model::snapshot::NvLinkRemote;
-use model::units::PciAddress;
-
-/// Number from which a link is the port of a switch: no GPU has more (H100 to GB200 have 18, a switch 36 and more).
-const FIRST_OF_SWITCH: u8 = 18;
 
 /// Declares the reader of one kind of list: the end of its name, its option, and what takes a line.
 macro_rules! list {
@@ -27,25 +21,45 @@ list! {
     STATUS "" 's' status,
     ERRORS "-errors" 'e' errors,
     CAPABILITIES "-capabilities" 'c' capabilities,
-    REMOTE "-remote" 'R' remote,
+}
+
+/// `dcgmi nvlink --link-status`: a letter for each link below the line of its GPU.
+pub(crate) const DCGM: Reader = Reader {
+    kind: "dcgm-nvlink",
+    tool: "dcgmi nvlink -s",
+    begins: |line| dcgm_gpu(line).is_some(),
+    read: read_letters,
+};
+
+/// Takes the index from `gpuId 0:`.
+fn dcgm_gpu(line: &str) -> Option<Key> {
+    line.strip_prefix("gpuId ")?.strip_suffix(':')?.parse().ok().map(Key::Index)
+}
+
+fn read_letters(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    let gpu = dcgm_gpu(ahead.lines.first()?.text.trim())?;
+    let row = ahead.lines.get(1)?;
+    for (number, letter) in (0..MOST_LINKS).zip(row.text.split_whitespace()) {
+        // Up, Down; `X` is disabled and `_` not supported.
+        let active = match letter {
+            "U" => Some(true),
+            "D" => Some(false),
+            "X" | "_" => None,
+            _ => return None,
+        };
+        if let Some(active) = active {
+            notes.link(row.number, &gpu, number, |link| link.active = Reading::Known(active));
+        }
+    }
+    Some(2)
 }
 
 fn begins(line: &str) -> bool {
     heading(line).is_some()
 }
 
-/// The kind of a line below a GPU.
-#[derive(Clone, Copy, PartialEq)]
-enum Said {
-    /// A line as only this output has it.
-    Own,
-    /// A line that other outputs have too.
-    Common,
-    Other,
-}
-
-/// Takes what the line says of a link.
-type Take = fn(&mut Notes, u32, &Key, u8, &str) -> Said;
+/// Takes what the line says of a link. Returns false for another line.
+type Take = fn(&mut Notes, u32, &Key, u8, &str) -> bool;
 
 /// Returns first and last link of a line, and what follows: `Link 3: ...`, `Link 3, ...`, `Links 0-5: ...`.
 fn links(text: &str) -> Option<(u8, u8, &str)> {
@@ -75,16 +89,16 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
         let Some((first, last, rest)) = links(text).or(all) else {
             break;
         };
-        let mut said = Said::Other;
+        let mut is_link = false;
         for number in first..=last {
-            said = take(notes, line.number, &gpu, number, rest);
+            is_link = take(notes, line.number, &gpu, number, rest);
         }
-        if said == Said::Other {
+        if !is_link {
             // `Link 14:`, cut within the line, or a rate that is no number.
             is_torn = is_own;
             break;
         }
-        is_own |= said == Said::Own;
+        is_own = true;
         used = place + 1;
     }
     let mut rest = ahead.lines.iter().enumerate().skip(used);
@@ -101,12 +115,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes, take: Take) -> Option<usize> {
 }
 
 /// `26.562 GB/s`, or `<inactive>`.
-fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
+fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bool {
     let rate = rest.strip_suffix("GB/s").and_then(|rate| rate.trim().parse::<f64>().ok());
     let rate = rate.filter(|rate| *rate > 0.0 && *rate < 1000.0);
     let inactive = is_inactive(rest);
     if rate.is_none() && !inactive {
-        return Said::Other;
+        return false;
     }
     notes.link(line, gpu, number, |link| {
         link.active = Reading::Known(!inactive);
@@ -120,27 +134,27 @@ fn status(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Sa
             link.speed_mbps = Reading::Known(speed);
         }
     });
-    Said::Own
+    true
 }
 
 /// `Replay Errors: 0`, `Recovery Errors: 0`, `CRC Errors: 0`, or `No errors`.
-fn errors(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
+fn errors(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bool {
     if rest == "No errors" {
         notes.link(line, gpu, number, |link| {
             link.replay_errors = Reading::Known(0);
             link.recovery_errors = Reading::Known(0);
             link.crc_errors = Reading::Known(0);
         });
-        return Said::Own;
+        return true;
     }
     let Some((name, count)) = rest.rsplit_once(':') else {
-        return Said::Other;
+        return false;
     };
     // NVLink 5 counts other things too, such as `Tx discards` and `Effective BER`.
     let name = name.to_ascii_lowercase();
     let is_counter = ["error", "discard", "event", " ber"];
     if !is_counter.iter().any(|word| name.contains(word)) {
-        return Said::Other;
+        return false;
     }
     if let Ok(count) = count.trim().parse::<u64>() {
         let count = Reading::Known(count);
@@ -153,39 +167,17 @@ fn errors(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Sa
             () => {}
         });
     }
-    Said::Own
+    true
 }
 
 /// `P2P is supported: true`, `Access to system memory supported: true` and so on: the GPU has such a link.
-fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
+fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bool {
     let Some((name, answer)) = rest.split_once(':') else {
-        return Said::Other;
+        return false;
     };
     if !name.ends_with("supported") || !["true", "false"].contains(&answer.trim()) {
-        return Said::Other;
+        return false;
     }
     notes.link(line, gpu, number, |_| {});
-    Said::Own
-}
-
-/// `Remote Device 00000000:D5:00.0: Link 3`. Without a fabric manager the address is all ones.
-fn remote(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> Said {
-    let Some(rest) = rest.strip_prefix("Remote Device ") else {
-        if is_inactive(rest) {
-            notes.link(line, gpu, number, |link| link.active = Reading::Known(false));
-            return Said::Common;
-        }
-        return Said::Other;
-    };
-    let (address, port) = rest.split_once(": Link ").unwrap_or((rest, ""));
-    let address = address.trim().parse::<PciAddress>().ok();
-    let port = port.trim().parse::<u8>().ok();
-    notes.link(line, gpu, number, |link| {
-        let Some(address) = address else { return };
-        link.remote_pci = Reading::Known(address);
-        if port.is_some_and(|port| port >= FIRST_OF_SWITCH) {
-            link.remote = Reading::Known(NvLinkRemote::Switch);
-        }
-    });
-    Said::Own
+    true
 }

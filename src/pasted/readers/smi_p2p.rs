@@ -71,9 +71,7 @@ fn any(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     notes.add(
         first,
         Note::Remark(
-            "a matrix of access has no command above it: where it refuses, the pair counts as refused, and where it does \
-             not, it says nothing"
-                .to_owned(),
+            "a matrix of access has no command above it: only its refusals count".to_owned(),
         ),
     );
     Some(used)

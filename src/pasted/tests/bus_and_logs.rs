@@ -190,7 +190,7 @@ fn lines_of_links_are_read_wherever_they_stand() {
 fn a_file_that_nobody_reads_is_named_first() {
     let machine = of_all(&["dear all\n", TOPO]);
     let first = &machine.snapshot.problems[0];
-    assert_eq!(first, "a.txt has no output of a tool that is read; it begins \"dear all\"");
+    assert_eq!(first, "no output of a tool that is read in a.txt; the first begins \"dear all\"");
 }
 
 #[test]

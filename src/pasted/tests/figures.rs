@@ -139,7 +139,7 @@ fn several_runs_on_one_gpu_each_are_several_gpus() {
     assert_eq!(back, [(0, 26.2), (1, 6.6)]);
     // Without the commands, nobody can tell.
     let remarks = of_all(&[BANDWIDTH_TEST, BANDWIDTH_TEST]).pasted.remarks.join("\n");
-    assert!(remarks.contains("whether on the same GPU is not in the input"), "{remarks}");
+    assert!(remarks.contains("perhaps on another GPU"), "{remarks}");
 }
 
 #[test]

@@ -113,33 +113,6 @@ fn links_have_states_rates_and_errors() {
 }
 
 #[test]
-fn the_other_ends_of_links_are_gpus_or_switches() {
-    // The table has the addresses of two GPUs.
-    let machine = of_all(&[NVLINK_REMOTE, TABLE]);
-    let links = |gpu: usize| machine.snapshot.gpus[gpu].nvlinks.known().unwrap();
-    let ends = |gpu: usize| {
-        let ends = links(gpu).iter().map(|link| {
-            let address = link.remote_pci.get().map(|address| address.to_string());
-            (address.unwrap_or_default(), link.remote.get())
-        });
-        ends.collect::<Vec<_>>()
-    };
-    let to = |address: &str, kind| (address.to_owned(), kind);
-    let (gpu, switch) = (Some(NvLinkRemote::Gpu), Some(NvLinkRemote::Switch));
-    assert_eq!(ends(0), [to("0000:5e:00.0", gpu), to("0000:5e:00.0", gpu), to("", None)]);
-    assert_eq!(ends(1)[1], to("0000:3b:00.0", gpu));
-    // No GPU has a link 33: that device is a switch, and so it is at its other ports.
-    assert_eq!(ends(2), [to("0000:c3:00.0", switch), to("0000:c3:00.0", switch), to("", None)]);
-    assert_eq!(links(0)[2].active, Reading::Known(false));
-    // That a link leads somewhere does not say that it is up.
-    assert!(links(0)[0].active.known().is_none());
-    // Without addresses of GPUs, nothing shows what is at the other end.
-    let machine = of(NVLINK_REMOTE);
-    let first = &machine.snapshot.gpus[0].nvlinks.known().unwrap()[0];
-    assert!(first.remote.known().is_none() && first.remote_pci.known().is_some());
-}
-
-#[test]
 fn capabilities_of_links_show_that_they_are_there() {
     let machine = of(NVLINK_CAPABILITIES);
     let links = machine.snapshot.gpus[0].nvlinks.known().unwrap();

@@ -266,17 +266,6 @@ fn memory_errors_and_reasons_of_clocks_are_read_in_each_form() {
 }
 
 #[test]
-fn widths_of_one_link_that_differ_are_a_contradiction() {
-    let other = LSPCI.replace("LnkSta:\tSpeed 16GT/s, Width x8", "LnkSta:\tSpeed 16GT/s, Width x4");
-    assert_eq!(of_all(&[QUERY, LSPCI]).pasted.contradictions, [""; 0]);
-    let found = of_all(&[QUERY, &other]).pasted.contradictions.join("\n");
-    assert!(
-        found.contains("gpus[0].pcie_width is 8") && found.contains("pci[0000:3b:00.0].width is 4"),
-        "{found}"
-    );
-}
-
-#[test]
 fn what_stands_for_a_failed_reading_is_no_value() {
     let table = TABLE.replace("NVIDIA A40 ", "ERR!       ");
     let machine = of(&table);
@@ -310,27 +299,63 @@ fn a_gpu_of_which_only_pcie_errors_are_known_is_a_gpu() {
 }
 
 #[test]
-fn states_that_no_sound_gpu_has_are_problems() {
-    let said = |line: &str| stated(&format!("{TABLE}\n{line}\n")).1;
-    for bad in [
-        "        Unrepairable Memory : Yes",
-        "            SRAM Threshold Exceeded : Yes",
-        "            Route Unhealthy : True",
-        "        Status : Failure",
-        "nvidia-nvlink: training failed for link 3",
-        "[  1.5] pcieport 0000:00:01.0: pciehp: Slot(4): Link Down",
+fn states_that_no_sound_gpu_has_are_faults_of_it() {
+    let faults = |line: &str| stated(&format!("{QUERY}    {line}\n")).0;
+    for (bad, kind) in [
+        ("GPU Recovery Action : Node Reboot", PastedFaultKind::NeedsReset),
+        ("Unrepairable Memory : Yes", PastedFaultKind::HardwareError),
+        ("SRAM Threshold Exceeded : Yes", PastedFaultKind::HardwareError),
+        ("Route Unhealthy : True", PastedFaultKind::Fabric),
+        ("Incorrect Configuration : Insufficient Nvlinks", PastedFaultKind::Fabric),
     ] {
-        let said = said(&bad.replace("nvidia-", "[  1.5] nvidia-"));
-        let bad = bad.rsplit("] ").next().unwrap().trim();
+        let faults = faults(bad);
+        assert!(matches!(&faults[..], [(of, Some(_))] if *of == kind), "{bad}: {faults:?}");
+    }
+    for sound in ["Unrepairable Memory : No", "Route Unhealthy : N/A", "GPU Recovery Action : None"]
+    {
+        assert_eq!(faults(sound), [], "{sound}");
+    }
+    let retired = |pages: u32| {
+        stated(&format!("{QUERY}    Retired Pages\n        Double Bit ECC : {pages}\n")).0.len()
+    };
+    assert_eq!([retired(12), retired(70)], [0, 1]);
+}
+
+#[test]
+fn lines_of_the_kernel_that_tell_of_an_error_are_named() {
+    for bad in [
+        "nvidia-nvlink: training failed for link 3",
+        "pcieport 0000:00:01.0: pciehp: Slot(4): Link Down",
+    ] {
+        let said = stated(&format!("[  1.5] {bad}\n")).1;
         assert!(said.contains(bad), "{bad}: {said}");
-        assert!(!said.contains("not understood"), "{bad}: {said}");
     }
-    let query = format!("{QUERY}    GPU Recovery Action : Node Reboot\n");
-    let (faults, _) = stated(&query);
-    assert!(matches!(&faults[..], [(PastedFaultKind::NeedsReset, Some(_))]), "{faults:?}");
-    for sound in ["Unrepairable Memory : No", "Route Unhealthy : N/A"] {
-        assert_eq!(said(sound), "", "{sound}");
-    }
+}
+
+#[test]
+fn what_a_later_part_shows_to_be_over_is_told_as_past() {
+    let xid = "[ 9.5] NVRM: Xid (PCI:0000:9b:00): 79, pid=1, GPU has fallen off the bus.\n";
+    let boot = "[ 0.0] Linux version 5.15.0\n";
+    let machine = of(&format!(
+        "{xid}{boot}[ 1.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07\n"
+    ));
+    assert_eq!(
+        (machine.pasted.faults.len(), machine.snapshot.host.xids.known()),
+        (0, Some(&vec![]))
+    );
+    assert!(machine.pasted.remarks.join("\n").contains("started again (line 2): Xid 79"));
+    // In the other order it is not.
+    assert_eq!(of(&format!("{boot}{xid}")).snapshot.host.xids.known().map(Vec::len), Some(1));
+    let mismatch = "Failed to initialize NVML: Driver/library version mismatch\n";
+    assert_eq!(of(&format!("{mismatch}{TABLE}")).pasted.faults, []);
+    assert_eq!(of(&format!("{TABLE}{mismatch}")).pasted.faults.len(), 0);
+}
+
+#[test]
+fn problems_that_differ_in_figures_only_are_told_once() {
+    let line = |n: u32| format!("[ {n}.5] nvidia-nvlink: training failed for link {n}\n");
+    let (_, said) = stated(&(line(3) + &line(4) + &line(5)));
+    assert!(said.ends_with("and 2 alike") && said.matches("training").count() == 1, "{said}");
 }
 
 #[test]

@@ -97,31 +97,33 @@ fn card(finding: &Finding, snapshot: &Snapshot) -> Markup {
 
 /// Renders what to do and the part; the causes, as a checklist, and the evidence unfold.
 fn inside(finding: &Finding, snapshot: &Snapshot) -> Markup {
-    let (mut seen, effects) = (evidence::sentences(finding), finding.evidence.effects());
+    let (seen, effects) = (evidence::sentences(finding), finding.evidence.effects());
     let (mut stages, part) = (finding.stages().into_iter(), part(finding, snapshot));
     let (first, later) = (stages.next(), stages.as_slice());
     let place = Some(&finding.location)
         .filter(|place| !place.is_empty() && **place != finding.subject.to_string());
-    // The title has the short sentence.
-    seen.splice(..0, finding.message.split_once("; ").map(|(_, rest)| capital(rest)));
+    // The title has the short sentence. An item for the rest is always there, and not shown if empty: a `; ` in a name must
+    // not change what the page consists of.
+    let rest = finding.message.split_once("; ").map_or("", |(_, rest)| rest);
     html! {
         @if let Some(first) = first { p .next { strong { "Do: " } (clean(&first)) } }
         @if !part.is_empty() { p .where { (clean(&part)) } }
-        @if !seen.is_empty() || !finding.suspects.is_empty() {
-            details {
-                summary { "What was seen" @if !later.is_empty() { ", and what to do next" } }
-                ul { @for text in place.into_iter().chain(&seen) { li { (clean(text)) } } }
-                @if !later.is_empty() { ul .next { @for stage in later { li { (clean(stage)) } } } }
-                ul .suspects {
-                    @for suspect in &finding.suspects {
-                        li { label { input type="checkbox"; span { strong { (clean(&suspect.cause)) } " · " (clean(&suspect.test)) } } }
-                    }
+        details {
+            summary { "What was seen" @if !later.is_empty() { ", and what to do next" } }
+            ul {
+                li { (clean(&capital(rest))) }
+                @for text in place.into_iter().chain(&seen) { li { (clean(text)) } }
+            }
+            @if !later.is_empty() { ul .next { @for stage in later { li { (clean(stage)) } } } }
+            ul .suspects {
+                @for suspect in &finding.suspects {
+                    li { label { input type="checkbox"; span { strong { (clean(&suspect.cause)) } " · " (clean(&suspect.test)) } } }
                 }
             }
         }
         @if !effects.is_empty() {
             details {
-                summary { "Explains " (count(effects.len(), "other finding")) }
+            summary { "Explains " (count(effects.len(), "other finding")) }
                 ul { @for effect in effects { li { (clean(&effect.to_string())) } } }
             }
         }
