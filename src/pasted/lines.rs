@@ -251,12 +251,15 @@ pub(crate) fn command(line: &str) -> Option<&str> {
         return Some(line);
     }
     // `user@host:~$ command`, `[root@host ~]# command`, `$ command`.
-    let at = line.find(['$', '#', '%'])?;
+    let at = line.bytes().take(LONGEST_PROMPT).position(|c| matches!(c, b'$' | b'#' | b'%'))?;
     let (prompt, rest) = line.split_at(at);
     let command = rest[1..].trim();
     let is_prompt = prompt.is_empty() || prompt.contains('@') || prompt.ends_with([' ', ']']);
-    (is_prompt && prompt.len() < 120 && !command.is_empty()).then_some(command)
+    (is_prompt && !command.is_empty()).then_some(command)
 }
+
+/// Longest prompt of a shell.
+const LONGEST_PROMPT: usize = 120;
 
 #[cfg(test)]
 mod tests {

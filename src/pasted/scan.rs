@@ -172,7 +172,7 @@ impl Scanned {
                     Note::Fault(.., words) | Note::Problem(words) => words.clone(),
                     _ => continue,
                 };
-                let words = format!("before the machine was started again (line {last}): {words}");
+                let words = format!("before the start in line {last}: {words}");
                 one.what = Note::Remark(words);
             }
         }

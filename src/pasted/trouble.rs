@@ -358,12 +358,18 @@ fn joined(lines: &[Line<'_>]) -> String {
 
 /// Returns the version of libraries or module that a line of its own has.
 pub(crate) fn version(text: &str) -> Option<Note> {
-    let heads = ["NVRM version: NVIDIA UNIX ", "loading NVIDIA UNIX ", "NVML library version: "];
+    // Every line is asked.
+    if !text.contains(" UNIX ") && !text.starts_with(LIBRARY) {
+        return None;
+    }
+    let heads = ["NVRM version: NVIDIA UNIX ", "loading NVIDIA UNIX ", LIBRARY];
     let found = heads.iter().zip([true, true, false]);
     let mut found =
         found.filter_map(|(head, of_module)| Some((text.split_once(head)?.1, of_module)));
     found.next().and_then(|(rest, of_module)| host_version(rest, of_module))
 }
+
+const LIBRARY: &str = "NVML library version: ";
 
 /// Reads the first version in a text.
 fn host_version(text: &str, of_module: bool) -> Option<Note> {
@@ -379,6 +385,9 @@ fn host_version(text: &str, of_module: bool) -> Option<Note> {
 /// Returns the variables that a command sets: `export A=1`, `A=1 ./program`, `mpirun -x A=1 ./program`. Prose names no program
 /// first.
 fn variables(text: &str) -> Vec<&str> {
+    if !text.contains('=') {
+        return Vec::new();
+    }
     let text = text.trim_matches(['*', '`', ' ']);
     let words = command(text).unwrap_or(text).split_whitespace();
     let is_set = |word: &&str| {

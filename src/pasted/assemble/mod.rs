@@ -23,9 +23,6 @@ use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
 
-/// Most NVSwitches of a machine; a rack of 72 GPUs has 18.
-const MOST_SWITCHES: usize = 72;
-
 /// Most remarks that are kept.
 const MOST_REMARKS: usize = 1000;
 
@@ -153,9 +150,6 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
     joined.count_alike();
-    if joined.tree.switches().len() > MOST_SWITCHES {
-        return Err(format!("has more than {MOST_SWITCHES} NVSwitches"));
-    }
     let snapshot = joined.snapshot(&names);
     let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
     let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);

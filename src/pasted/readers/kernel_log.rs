@@ -2,6 +2,9 @@
 //! errors (AER), and what the IOMMU does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, Note, Notes, is_uuid};
@@ -16,6 +19,9 @@ pub(crate) const READER: Reader =
 /// Words with which messages begin that are of the kernel, whatever stands before them.
 const MARKS: &[&str] = &["NVRM: ", "nvidia-nvswitch", "Xid (", "pcieport ", "nvidia 0000:"];
 
+/// Finds them: every line is asked for them. `None` if it cannot be built.
+static MARKED: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(MARKS).ok());
+
 /// How a record of an Xid begins.
 const RECORD: &str = "NVRM: Xid (";
 
@@ -24,8 +30,6 @@ const LONGEST_HEAD: usize = 160;
 
 /// Returns the time since boot, if there is one, and the message of a line of the log.
 fn message(line: &str) -> Option<(Option<f64>, &str)> {
-    let marked = MARKS.iter().filter_map(|mark| line.find(mark)).min();
-    let marked = marked.filter(|at| *at < LONGEST_HEAD);
     let mut rest = line;
     let (mut seconds, mut is_log) = (None, false);
     // `<4>`, `<4>1 `, `4,1234,12345678901,-;`, `kern  :err   : `.
@@ -70,7 +74,8 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
         return Some((seconds, rest.find("NVRM: ").and_then(|at| rest.get(at..)).unwrap_or(rest)));
     }
     // Whatever a tool prints in front of a message.
-    let (head, message) = line.split_at_checked(marked?)?;
+    let marked = MARKED.as_ref()?.find(line)?.start();
+    let (head, message) = line.split_at_checked(marked).filter(|_| marked < LONGEST_HEAD)?;
     let stamp = head.rsplit_once('[').and_then(|(_, text)| text.split_once(']'));
     Some((stamp.and_then(|(stamp, _)| stamp.trim().parse().ok()), message))
 }

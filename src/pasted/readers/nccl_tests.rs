@@ -137,6 +137,9 @@ struct Row {
 impl Row {
     /// `8589934592  2147483648  float  sum  -1  44621  192.51  336.89  0  44624  192.50  336.88  0`
     fn of(text: &str) -> Option<Self> {
+        if !text.starts_with(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
         let words: Vec<&str> = text.split_whitespace().collect();
         let bytes = words.first()?.parse().ok()?;
         words.get(1)?.parse::<u64>().ok()?;

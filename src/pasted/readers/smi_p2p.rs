@@ -32,8 +32,8 @@ access! {
 pub(crate) const ANY: Reader =
     Reader { kind: "smi-p2p", tool: "nvidia-smi topo -p2p", begins, read: any };
 
-fn begins(line: &str) -> bool {
-    is_name(line.split_whitespace().next().unwrap_or_default())
+pub(super) fn begins(line: &str) -> bool {
+    line.starts_with(['G', 'N', 'm']) && is_name(line.split_whitespace().next().unwrap_or_default())
 }
 
 fn status(word: &str) -> Option<P2pStatus> {

@@ -7,12 +7,8 @@ use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
 use model::snapshot::CommonAncestor;
 
-pub(crate) const READER: Reader = Reader {
-    kind: "smi-topo",
-    tool: "nvidia-smi topo -m",
-    begins: |line| is_name(line.split_whitespace().next().unwrap_or_default()),
-    read,
-};
+pub(crate) const READER: Reader =
+    Reader { kind: "smi-topo", tool: "nvidia-smi topo -m", begins: super::smi_p2p::begins, read };
 
 /// Returns the index of a GPU in a matrix.
 pub(super) fn gpu(name: &str) -> Option<Key> {

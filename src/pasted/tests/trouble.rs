@@ -343,7 +343,7 @@ fn what_a_later_part_shows_to_be_over_is_told_as_past() {
         (machine.pasted.faults.len(), machine.snapshot.host.xids.known()),
         (0, Some(&vec![]))
     );
-    assert!(machine.pasted.remarks.join("\n").contains("started again (line 2): Xid 79"));
+    assert!(machine.pasted.remarks.join("\n").contains("before the start in line 2: Xid 79"));
     // In the other order it is not.
     assert_eq!(of(&format!("{boot}{xid}")).snapshot.host.xids.known().map(Vec::len), Some(1));
     let mismatch = "Failed to initialize NVML: Driver/library version mismatch\n";
