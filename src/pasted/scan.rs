@@ -6,7 +6,7 @@ use super::reader::{Ahead, Reader};
 use super::readers::READERS;
 use super::told::{Note, Notes, Told};
 use super::trouble;
-use model::pasted::{PastedFaultKind as Kind, PastedSection};
+use model::pasted::PastedSection;
 
 /// An input as it was read.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(crate) fn scan(input: &Input, left: &mut usize) -> Scanned {
     }
     let known = scanned.sections.iter().flat_map(Section::statements);
     scanned.troubles = trouble::of(&input.name, &lines, &places, &known.collect());
-    scanned.end_what_is_over();
+    scanned.name_starts();
     scanned
 }
 
@@ -139,41 +139,20 @@ impl Section {
 }
 
 impl Scanned {
-    /// Makes remarks of what a later part of the input shows to be over: events before the last boot of a log, and a driver that
-    /// did not answer nvidia-smi.
-    fn end_what_is_over(&mut self) {
-        let Self { sections, troubles, .. } = self;
-        let boot = |told: &Told| matches!(&told.what, Note::Host(host) if host.kernel_version.known().is_some());
-        let of_driver = [Kind::Mismatch, Kind::NoDevices, Kind::NoDriver, Kind::NoNvml];
-        let answers =
-            sections.iter().filter(|section| section.shown.tool.starts_with("nvidia-smi"));
-        let answered = answers.map(|section| section.shown.first_line).max().unwrap_or(0);
-        let mut over = Vec::new();
-        for one in troubles.iter_mut().filter(|one| one.line < answered) {
-            if let Note::Fault(kind, _, words) = &one.what
-                && of_driver.contains(kind)
-            {
-                over.push(one.line);
-                one.what = Note::Remark(format!("{words}: this was over in line {answered}"));
-            }
-        }
-        // The versions that differed.
-        let is_over = |one: &Told| matches!(one.what, Note::Host(_)) && over.contains(&one.line);
-        troubles.retain(|one| !is_over(one));
-        for section in sections {
-            let Some(last) = section.told.iter().rev().find(|one| boot(one)).map(|one| one.line)
-            else {
+    /// Names starts of the machine behind events of the same log. Which came first is not known: people paste parts of a log
+    /// in any order, and of several machines.
+    fn name_starts(&mut self) {
+        let is_start = |told: &&Told| matches!(&told.what, Note::Host(host) if host.kernel_version.known().is_some());
+        let is_event = |told: &Told| matches!(told.what, Note::Xid(_) | Note::Fault(..));
+        for section in &mut self.sections {
+            let Some(line) = section.told.iter().rev().find(is_start).map(|one| one.line) else {
                 continue;
             };
-            let own = troubles.iter_mut().filter(|one| one.line >= section.shown.first_line);
-            for one in section.told.iter_mut().chain(own).filter(|one| one.line < last) {
-                let words = match &one.what {
-                    Note::Xid(xid) => format!("Xid {} of {}, {}", xid.code, xid.pci, xid.text),
-                    Note::Fault(.., words) | Note::Problem(words) => words.clone(),
-                    _ => continue,
-                };
-                let words = format!("before the start in line {last}: {words}");
-                one.what = Note::Remark(words);
+            if section.told.iter().any(|one| is_event(one) && one.line < line) {
+                let words =
+                    "the machine was started here: what stands above may be of a time before"
+                        .to_owned();
+                section.told.push(Told { line, what: Note::Remark(words) });
             }
         }
     }

@@ -62,7 +62,6 @@ const FAULTS: &[(Kind, &[&str])] = &[
         Kind::Fabric,
         &["Failed to bind NVLink SHARP", "fabric manager NVIDIA GPU driver interface version"],
     ),
-    (Kind::PcieFatal, &["DPC: containment event"]),
     (Kind::WrongValues, &["Invalid value when checking the pattern"]),
     (Kind::TestFailed, &["Result = FAIL"]),
     (
@@ -119,6 +118,7 @@ const ERRORS: &[&str] = &[
     "from D3cold",
     "): Link Down",
     "): Card not present",
+    "DPC: containment event",
     "GPU crash dump",
     // `nvidia-smi nvlink`.
     "links are inActive",
@@ -274,7 +274,10 @@ fn stated(text: &str) -> Option<Note> {
         let at = all.iter().find_map(|words| text.find(words))?;
         Some((*kind, &text[..at]))
     });
-    let is_down = text.contains(MANAGER) && is_wrong(text);
+    let ends = ["/FAILURE", "Failed with result", "Failed to start"];
+    let is_down = text.contains(MANAGER) && says(&&ends[..]);
+    // Other devices have such faults too.
+    let fault = fault.filter(|(kind, _)| *kind != Kind::Iommu || text.contains("nvidia "));
     let fault = fault.or(is_gone.then_some((Kind::PcieFatal, "")));
     let fault = fault.or(is_down.then_some((Kind::Fabric, "")));
     if let Some((kind, _)) = fault.filter(|(_, head)| !is_mention(text, head)) {

@@ -53,11 +53,12 @@ fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
         Mismatch | NotReady => true,
-        // Cards have no NVSwitches to manage.
-        Fabric if fault.pci.is_none() => {
+        // Cards have no NVSwitches to manage, nor have boards of four modules.
+        Fabric if fault.pci.is_none() && fault.text.contains("abric") => {
             let names = snapshot.gpus.iter().map(|gpu| gpu.name.known());
             !snapshot.gpus.is_empty()
-                && names.into_iter().all(|name| name.is_some_and(|name| !is_sxm(name)))
+                && (snapshot.gpus.len() <= 4
+                    || names.into_iter().all(|name| name.is_some_and(|name| !is_sxm(name))))
         }
         TooManyPeers => false,
         Lost => {

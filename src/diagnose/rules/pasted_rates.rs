@@ -80,6 +80,8 @@ fn without_nvlink(evidence: &Evidence<'_>, direct: &Rates, left: f64) -> Vec<Fin
     let Some(joined) = models::joined_gbps(model) else {
         return Vec::new();
     };
+    // Boards of four have no switches: a third of the links leads to each other GPU.
+    let joined = if evidence.snapshot.gpus.len() <= 4 { joined / 3.0 } else { joined };
     let finding = |what: String| {
         let message =
             format!("{what}; the NVLinks of {model} carry {joined:.0}: they are not in use");
@@ -159,7 +161,10 @@ fn slow_gpus(evidence: &Evidence<'_>, direct: &Rates, staged: &Rates, left: f64)
 /// Returns a finding on pairs whose two directions share one way.
 fn both_ways(evidence: &Evidence<'_>, direct: &Rates) -> Option<Finding> {
     // The figure is half of both directions.
-    let gain = |cell: &PeerBandwidth| Some(2.0 * cell.achieved_gbps?.0 / direct.get(&cell.pair)?);
+    let gain = |cell: &PeerBandwidth| {
+        let slower = direct.get(&cell.pair)?.min(*direct.get(&cell.pair.reversed())?);
+        Some(2.0 * cell.achieved_gbps?.0 / slower)
+    };
     let is_shared = |cell: &&PeerBandwidth| {
         let setup = cell.setup;
         (setup.direction, setup.path) == (Direction::BothWays, Path::Direct)
@@ -168,7 +173,8 @@ fn both_ways(evidence: &Evidence<'_>, direct: &Rates) -> Option<Finding> {
     };
     let shared: Vec<_> = evidence.measured().peer.iter().filter(is_shared).collect();
     let pairs: Vec<Pair> = shared.iter().map(|cell| cell.pair).collect();
-    let one = *direct.get(pairs.first()?)?;
+    let first = pairs.first()?;
+    let one = direct.get(first)?.min(*direct.get(&first.reversed())?);
     let message = format!(
         "Both ways together bring {:.1} GB/s {}, one way {one:.1}: the directions share one way{}",
         one * gain(shared.first()?)?,

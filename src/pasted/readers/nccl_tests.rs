@@ -79,7 +79,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     if let Some((place, (row, line))) = best {
         let (rate, bytes) = (row.bus, Bytes(row.bytes));
         let over = match (gpus, row.ranks()) {
-            (0, Some(ranks)) => format!("about {ranks} GPUs (inferred from both bandwidths)"),
+            (known, Some(ranks)) if u64::from(known) < ranks => {
+                format!("about {ranks} GPUs (inferred from both bandwidths)")
+            }
             (0, None) => "GPUs that are not named".to_owned(),
             _ => format!("{gpus} GPUs"),
         };

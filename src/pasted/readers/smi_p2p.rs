@@ -1,8 +1,7 @@
 //! `nvidia-smi topo -p2p r|w|n|a|p`: access of GPUs to each other's memory. Only the command shows which kind; without it,
 //! the words that refuse still refuse.
 
-use super::smi_topo::{gpu, matrix_of};
-use crate::lines::is_name;
+use super::smi_topo::{begins, gpu, matrix_of};
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
 use model::reading::Reading;
@@ -31,10 +30,6 @@ access! {
 /// A matrix of an unknown kind.
 pub(crate) const ANY: Reader =
     Reader { kind: "smi-p2p", tool: "nvidia-smi topo -p2p", begins, read: any };
-
-pub(super) fn begins(line: &str) -> bool {
-    line.starts_with(['G', 'N', 'm']) && is_name(line.split_whitespace().next().unwrap_or_default())
-}
 
 fn status(word: &str) -> Option<P2pStatus> {
     Some(match word {

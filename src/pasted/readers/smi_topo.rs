@@ -8,7 +8,11 @@ use model::reading::Reading;
 use model::snapshot::CommonAncestor;
 
 pub(crate) const READER: Reader =
-    Reader { kind: "smi-topo", tool: "nvidia-smi topo -m", begins: super::smi_p2p::begins, read };
+    Reader { kind: "smi-topo", tool: "nvidia-smi topo -m", begins, read };
+
+pub(super) fn begins(line: &str) -> bool {
+    line.starts_with(['G', 'N', 'm']) && is_name(line.split_whitespace().next().unwrap_or_default())
+}
 
 /// Returns the index of a GPU in a matrix.
 pub(super) fn gpu(name: &str) -> Option<Key> {
@@ -64,9 +68,13 @@ fn is_cell(word: &str) -> bool {
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
+    // It leaves NVLinks out.
+    let pcie_only = ahead.command.is_some_and(|command| command.contains("-mp"));
     let mut shows_a_class = false;
     let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
-        take(matrix, notes);
+        if !pcie_only {
+            take(matrix, notes);
+        }
         let words = matrix.rows.iter().flat_map(|(_, cells, _)| cells);
         shows_a_class = words.clone().any(|(word, _)| *word != "X" && *word != "N/A")
             || (matrix.columns.len() == 1 && words.count() == 1);
