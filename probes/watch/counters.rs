@@ -33,6 +33,7 @@ pub struct Counters {
     before: Option<(Round, HashMap<u32, Counts>)>,
     /// State across all load patterns together.
     whole: Whole,
+    patience: Duration,
 }
 
 impl Counters {
@@ -44,7 +45,16 @@ impl Counters {
             Watched { gpu: gpu.index, links: active.map(|link| link.link).collect() }
         };
         let gpus = snapshot.gpus.iter().map(watched).collect();
-        Self { telemetry: Arc::clone(telemetry), gpus, before: None, whole: Whole::of(rounds) }
+        let patience = telemetry.patience(PATIENCE);
+        let telemetry = Arc::clone(telemetry);
+        Self { telemetry, gpus, before: None, whole: Whole::of(rounds), patience }
+    }
+
+    /// Waits this long for the driver, if that is longer than usual.
+    #[must_use]
+    pub fn waiting(mut self, limit: Option<Duration>) -> Self {
+        self.patience = self.patience.max(limit.unwrap_or_default());
+        self
     }
 
     /// Reads the counters before a round.
@@ -101,7 +111,7 @@ impl Counters {
             });
         }
         drop(answer);
-        let until = Instant::now() + self.telemetry.patience(PATIENCE);
+        let until = Instant::now() + self.patience;
         let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
         std::iter::from_fn(next).collect()
     }

@@ -15,13 +15,15 @@ use run::worker::environment;
 pub(super) struct Facts {
     telemetry: Result<Arc<dyn Telemetry>, HardwareError>,
     limit: Duration,
+    /// The limit that was asked for.
+    pub given: Option<Duration>,
 }
 
 impl Facts {
     /// Opens the telemetry.
-    pub(super) fn open(machine: &Arc<dyn Machine>, limit: Option<Duration>) -> Self {
-        let limit = limit.unwrap_or(DISCOVERY_LIMIT);
-        Self { telemetry: discover::open(machine, limit), limit }
+    pub(super) fn open(machine: &Arc<dyn Machine>, given: Option<Duration>) -> Self {
+        let limit = given.unwrap_or(DISCOVERY_LIMIT);
+        Self { telemetry: discover::open(machine, limit), limit, given }
     }
 
     /// Returns the mask with which CUDA shows only the wanted GPUs; see [`environment::mask`].

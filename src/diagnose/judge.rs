@@ -73,7 +73,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     applicable::fit(evidence, &mut findings);
     findings.sort_by(|one, other| {
         let key = |finding: &Finding| {
-            // What the input lacks comes behind what it shows.
+            // Findings on the machine come before the finding on the input.
             let is_of_input = finding.code == rules::pasted_unclear::RULE.id;
             (Reverse(finding.severity), is_of_input, finding.subject.clone(), finding.code.clone())
         };

@@ -186,28 +186,27 @@ pub(crate) fn switched_links(name: &str) -> Option<u8> {
     (!has_any(name, &["NVL"])).then_some(*links)
 }
 
-/// Returns the rate of a healthy pair of such modules over all their NVLinks, GB/s.
-pub(crate) fn joined_gbps(name: &str) -> Option<f64> {
-    let links = switched_links(name).filter(|_| is_sxm(name))?;
-    let fits = |model: &&Model| {
-        model.links == links && is_of(name, model.words) && !has_any(name, model.without)
-    };
-    let row = NVLINKS.iter().find(fits)?.row;
-    let each = if row.general == GRACE_BLACKWELL.general { 50.0 } else { 25.0 };
-    Some(f64::from(links) * each * row.share.percent / 100.0)
-}
-
 /// Returns the expected rate of copies between these two GPUs over this many NVLinks, if both are of one known model.
 pub(crate) fn over_nvlink(snapshot: &Snapshot, pair: Pair, links: u8) -> Option<Expected> {
     let name = |gpu: u32| snapshot.gpu(gpu).and_then(|gpu| gpu.name.known());
-    let (source, destination) = (name(pair.source)?, name(pair.destination)?);
-    let fits = |model: &&Model| {
-        model.links == links
-            && [source, destination]
-                .into_iter()
-                .all(|name| is_of(name, model.words) && !has_any(name, model.without))
-    };
+    row_of(&[name(pair.source)?, name(pair.destination)?], links)
+}
+
+/// Returns the expected rate of copies between GPUs of these names over this many NVLinks, if they are of one known model.
+fn row_of(names: &[&String], links: u8) -> Option<Expected> {
+    let is_it =
+        |model: &Model, name: &String| is_of(name, model.words) && !has_any(name, model.without);
+    let fits = |model: &&Model| model.links == links && names.iter().all(|name| is_it(model, name));
     NVLINKS.iter().find(fits).map(|model| model.row)
+}
+
+/// Returns the rate of a healthy pair of modules of this name over all their NVLinks, GB/s.
+pub(crate) fn joined_gbps(name: &String) -> Option<f64> {
+    let links = switched_links(name).filter(|_| is_sxm(name))?;
+    let row = row_of(&[name], links)?;
+    let version = row.general.strip_prefix("nvlink-")?;
+    let each = topology::capacity::nvlink(&format!("{version}.0"), None)?.gbps;
+    Some(f64::from(links) * each * row.share.percent / 100.0)
 }
 
 /// Words of the product name, and the lowest known rate of a copy within a healthy GPU, GB/s: bytes copied, not read plus

@@ -97,9 +97,7 @@ pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, Unread> {
         (bytes, false)
     };
     if let Some(kind) = compression(&bytes) {
-        return Err(Unread::Broken(format!(
-            "is compressed by {kind}, which is not unpacked here: unpack it first"
-        )));
+        return Err(Unread::Broken(format!("is compressed by {kind}: unpack it first")));
     }
     if bytes.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
         taped(&bytes, &mut texts)?;

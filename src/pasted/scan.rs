@@ -98,7 +98,6 @@ pub(crate) fn scan(input: &Input, left: &mut usize) -> Scanned {
     }
     let known = scanned.sections.iter().flat_map(Section::statements);
     scanned.troubles = trouble::of(&input.name, &lines, &places, &known.collect());
-    scanned.name_starts();
     scanned
 }
 
@@ -139,24 +138,6 @@ impl Section {
 }
 
 impl Scanned {
-    /// Names starts of the machine behind events of the same log. Which came first is not known: people paste parts of a log
-    /// in any order, and of several machines.
-    fn name_starts(&mut self) {
-        let is_start = |told: &&Told| matches!(&told.what, Note::Host(host) if host.kernel_version.known().is_some());
-        let is_event = |told: &Told| matches!(told.what, Note::Xid(_) | Note::Fault(..));
-        for section in &mut self.sections {
-            let Some(line) = section.told.iter().rev().find(is_start).map(|one| one.line) else {
-                continue;
-            };
-            if section.told.iter().any(|one| is_event(one) && one.line < line) {
-                let words =
-                    "the machine was started here: what stands above may be of a time before"
-                        .to_owned();
-                section.told.push(Told { line, what: Note::Remark(words) });
-            }
-        }
-    }
-
     /// Adds a section, to the one before if both are of one kind and follow each other: lines of a log.
     fn add(&mut self, section: Section) {
         if let Some(before) = self.sections.last_mut()

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 
 use super::lines::{Line, command, is_name};
+use super::readers::is_bad;
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
@@ -135,7 +136,7 @@ static CAN_STATE: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 /// Longest words of a line that are kept.
-const LONGEST: usize = 300;
+const LONGEST: usize = 400;
 
 /// Most lines between the messages of one start.
 const NEAR: usize = 8;
@@ -187,8 +188,9 @@ pub(crate) fn of(
             }
         }
         let is_beside = has_output && !is_read && !is_furniture(text);
-        let stated = stated(text)
-            .or_else(|| (is_beside && is_wrong(text)).then(|| Note::Problem(shortened(text))));
+        let stated = stated(text).or_else(|| {
+            (is_beside && (is_wrong(text) || is_bad(text))).then(|| Note::Problem(shortened(text)))
+        });
         if let Some(mut what) = stated {
             if let Note::Fault(Kind::Lost, at, _) = &what {
                 let who = text.split(' ').find(|word| at.is_none() && is_name(word));

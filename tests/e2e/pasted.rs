@@ -419,7 +419,7 @@ fn a_fleet_reads_a_folder_or_an_archive_of_output_for_each_machine() {
 fn what_is_broken_beside_reports_is_not_passed_over() {
     let healthy = run(&["check", "--machine", "h200x2", "--profile", "quick", "--format", "json"]);
     for (name, bytes, why) in [
-        ("node2.zip", &b"PK\x03\x04rest"[..], "not unpacked here"),
+        ("node2.zip", &b"PK\x03\x04rest"[..], "unpack it first"),
         ("node2.log.gz", b"\x1f\x8bno", "cannot be unpacked"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -711,7 +711,7 @@ fn input_that_cannot_be_read_is_refused_with_the_reason() {
     for (code, args, why) in [
         (3, &["diagnose", &letter][..], "has no output of a tool that peerscope reads"),
         (3, &["diagnose", &zip, &letter], "cannot be unpacked"),
-        (2, &["diagnose", &zip], "a.zip is compressed by zip, which is not unpacked here"),
+        (2, &["diagnose", &zip], "a.zip is compressed by zip: unpack it first"),
         (2, &["diagnose", &report, &letter], "is a report of peerscope"),
         (2, &["diagnose", &report], "is not a complete report"),
     ] {

@@ -133,8 +133,7 @@ fn is_sold_joined(model: &str) -> bool {
 
 /// Returns the evidence that a GPU should have NVLinks that are up, whatever others of its model show.
 fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'static str> {
-    let is_sold =
-        |links: &Links<'_>| links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name));
+    let is_module = links.gpu.name.known().is_some_and(|name| nvlink_missing::is_sxm(name));
     let switches = !evidence.snapshot.nvswitches.is_empty() && links.gpu.mig.get() != Some(true);
     match () {
         () if switches => Some("the machine has NVSwitches"),
@@ -142,7 +141,7 @@ fn expected(evidence: &Evidence<'_>, links: &Links<'_>, tray: bool) -> Option<&'
         () if said_to_reach_others(evidence, links.gpu.index) => {
             Some("NVML says that NVLink reaches other GPUs")
         }
-        () if evidence.read_from.is_some() && is_sold(links) => {
+        () if evidence.read_from.is_some() && is_module => {
             Some("its board joins all such modules by NVLink")
         }
         () => None,

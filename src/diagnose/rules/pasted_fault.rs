@@ -13,7 +13,8 @@
 //!
 //! A line says that a GPU is lost, needs a reset or could not be started (if another output describes that GPU,
 //! `pasted-unclear`), that no driver answers, that programs were refused peer access or the NVSwitch fabric, that a test
-//! failed, that the link of a busy GPU is slow, that the IOMMU refused accesses of a GPU, that values were wrong, that bus bandwidth falls from a size on (nccl-tests), or that PCIe had fatal errors of a GPU
+//! failed, that the link of a busy GPU is slow, that the IOMMU refused accesses of a GPU, that values were wrong, that
+//! bus bandwidth falls from a size on (nccl-tests), or that PCIe had fatal errors of a GPU
 //! whose place in the PCI tree is not in the input. Where a live check has a rule for it, that rule names it:
 //! `gpu-unreachable`, `gpu-not-listed`, `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`,
 //! `fabric-not-ready`.
@@ -150,12 +151,9 @@ fn finding(
         ),
         TestFailed => ("a test of {} failed", Plan::now([Step::CheckWithPeerscope, Step::RunDcgm])),
         PcieFatal => (
-            match () {
-                () if says("(Fatal)") => "{} had fatal PCIe errors",
-                () if says("DPC") => {
-                    "after fatal PCIe errors everything below {} was cut off (DPC)"
-                }
-                () => "{} was not recovered from PCIe errors",
+            match says("(Fatal)") {
+                true => "{} had fatal PCIe errors",
+                false => "{} was not recovered from PCIe errors",
             },
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),
@@ -261,6 +259,8 @@ mod tests {
             (Fabric, &["fabric-manager", "peerscope-check"]),
             (NeedsReset, &["xid", "reboot"]),
             (HardwareError, &["xid", "dcgm"]),
+            (Iommu, &["look-at-iommu", "peerscope-check"]),
+            (LinkSlow, &["check-under-load"]),
         ] {
             let found = found(&[(kind, None)]);
             only(&found, "pasted-fault", Severity::Error);

@@ -281,6 +281,28 @@ mod tests {
     }
 
     #[test]
+    fn modules_whose_pairs_are_far_below_their_nvlinks_do_not_use_them() {
+        let of = |name, gpus, rate| found(name, gpus, |_| [rate, 0.0, 0.0]);
+        let hgx = "NVIDIA H100 80GB HBM3";
+        let slow = of(hgx, 8, 41.0);
+        let one = only(&slow, "pasted-rates", Severity::Error);
+        assert!(one.message.contains("more than 41.0 GB/s") && one.message.contains("carry 396"));
+        assert_advice(&RULE, &slow, &["link-state", "fabric-manager", "compare-places"], &[]);
+        assert_eq!(of(hgx, 8, 390.0), []);
+        // Boards of four lead a third of the links to each other GPU.
+        assert_eq!(of("NVIDIA A100-SXM4-80GB", 4, 93.0), []);
+        assert_eq!(of(hgx, 4, 131.0), []);
+        only(&of("NVIDIA A100-SXM4-80GB", 4, 20.0), "pasted-rates", Severity::Error);
+    }
+
+    #[test]
+    fn one_way_is_that_of_the_slower_direction() {
+        let rates = |pair: Pair| [if pair.source == 0 { 12.3 } else { 2.1 }, 42.0, 4.1];
+        let found = found("Graphics Device", 2, rates);
+        assert!(found.iter().all(|one| !one.message.contains("share one way")), "{found:?}");
+    }
+
+    #[test]
     fn a_way_that_both_directions_share_and_a_way_between_groups_are_named() {
         let shared = found("Graphics Device", 2, |_| [11.0, 0.0, 11.3]);
         let one = only(&shared, "pasted-rates", Severity::Warning);

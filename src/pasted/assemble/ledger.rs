@@ -71,6 +71,19 @@ impl Ledger {
         self.origins.push(Origin { of, input: at.name.to_owned(), line: at.line });
     }
 
+    /// Names two facts that should be the same, if they are not.
+    pub(super) fn differ(&mut self, of: [String; 2], values: [String; 2]) {
+        let place = |of: &String| self.first.get(of).map_or("", String::as_str);
+        let ([one, other], [first, second]) = (&of, &values);
+        if self.contradictions.len() < MOST_CONTRADICTIONS {
+            self.contradictions.push(format!(
+                "{one} is {first} ({}) and {other} is {second} ({})",
+                place(one),
+                place(other)
+            ));
+        }
+    }
+
     pub(super) fn taken(&mut self, of: &str, key: &'static str, how: Taken, at: At<'_>) {
         let of = format!("{of}.{key}");
         match how {

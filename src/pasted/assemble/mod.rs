@@ -150,7 +150,7 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
     ledger.contradictions.append(&mut names.contradictions);
     joined.facts(&told, &names, &mut ledger);
     joined.count_alike();
-    let snapshot = joined.snapshot(&names);
+    let snapshot = joined.snapshot(&names, &mut ledger);
     let measurements = figures::measurements(&told, &names, &mut ledger, &mut joined.remarks);
     let missing = missing::missing(&snapshot, measurements.as_ref(), joined.has_log);
     let inputs = read.iter().map(|scanned| PastedInput {
@@ -206,9 +206,14 @@ impl Joined {
         let of_log = told.iter().rev().filter(|(at, _)| at.kind == LOG);
         let others = told.iter().filter(|(at, _)| at.kind != LOG);
         let mut seen: BTreeSet<(String, Option<u64>, u32, PciAddress)> = BTreeSet::new();
+        // Inputs with a start of the machine further below.
+        let mut started = BTreeSet::new();
         for (at, what) in others.chain(of_log) {
             match what {
                 Note::Host(host) => {
+                    if at.kind == LOG && host.kernel_version.known().is_some() {
+                        started.insert(at.input);
+                    }
                     let taken = |key, how| ledger.taken("host", key, how, *at);
                     self.host().take((**host).clone(), taken);
                 }
@@ -259,6 +264,11 @@ impl Joined {
                     }
                 }
                 Note::Xid(xid) => {
+                    // Parts of logs are pasted in any order, so that this ends no event.
+                    if started.remove(&at.input) {
+                        let what = "an event above a start of the machine may be of a time before";
+                        self.remarks.push(format!("{what} ({at})"));
+                    }
                     // A bug report has the kernel's log several times.
                     let once = (xid.text.clone(), xid.seconds_since_boot, xid.code, xid.pci);
                     if xid.seconds_since_boot.is_none() || seen.insert(once) {

@@ -208,16 +208,13 @@ impl Names {
             by_address.retain(|group| group.pci().is_some_and(|pci| described.contains(&pci)));
             if by_address.len() < all {
                 self.remarks.push(format!(
-                    "{} addresses of GPUs were left out: nothing shows which indices they have",
+                    "{} addresses of GPUs were left out: their indices are not known",
                     all - by_address.len()
                 ));
             }
         }
         if by_address.len() > 1 || (!by_address.is_empty() && !with.is_empty()) {
-            self.remarks.push(
-                "GPUs without an index in the input were numbered in the order of their addresses"
-                    .to_owned(),
-            );
+            self.remarks.push("GPUs without an index were numbered by their addresses".to_owned());
         }
         for group in &with {
             let index = group.index().unwrap_or_default();

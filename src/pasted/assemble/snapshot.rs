@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::ledger::Ledger;
 use super::names::Names;
 use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links, pair_of};
 use crate::told::NOT_THERE;
@@ -108,7 +109,7 @@ impl Joined {
     }
 
     /// Makes the snapshot of what was joined.
-    pub(super) fn snapshot(&mut self, names: &Names) -> Snapshot {
+    pub(super) fn snapshot(&mut self, names: &Names, ledger: &mut Ledger) -> Snapshot {
         self.refused();
         let addresses = names.all();
         for (index, address) in &addresses {
@@ -136,6 +137,15 @@ impl Joined {
             }
             let is_in_tree = pci.iter().any(|function| function.address == facts.address);
             fill(&mut gpu.numa_node, &facts.numa_node);
+            if let (Some(one), Some(other)) = (gpu.pcie_width.get(), facts.width.get())
+                && one != other
+            {
+                let of = [
+                    format!("gpus[{}].pcie_width", gpu.index),
+                    format!("pci[{}].width", facts.address),
+                ];
+                ledger.differ(of, [one.to_string(), other.to_string()]);
+            }
             if let Some(name) = function.and_then(|function| function.name.clone()) {
                 fill(&mut gpu.name, &Reading::Known(name));
             }

@@ -80,9 +80,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         let (rate, bytes) = (row.bus, Bytes(row.bytes));
         let over = match (gpus, row.ranks()) {
             (known, Some(ranks)) if u64::from(known) < ranks => {
-                format!("about {ranks} GPUs (inferred from both bandwidths)")
+                format!("about {ranks} GPUs (inferred)")
             }
-            (0, None) => "GPUs that are not named".to_owned(),
+            (0, None) => "unnamed GPUs".to_owned(),
             _ => format!("{gpus} GPUs"),
         };
         let largest = rows.iter().map(|(row, _)| row.bytes).max().unwrap_or(0);

@@ -159,9 +159,12 @@ fn untitled(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let (direction, path) = *ORDER.get(behind.checked_sub(1)?)?;
     let ways = if direction == Direction::BothWays { "both ways" } else { "one way" };
     let access = if path == Path::Direct { "with" } else { "without" };
-    notes.add(ahead.lines.first()?.number, Note::Remark(format!(
-        "the rates without a title were taken for those {ways} {access} peer access, by their place (inferred)"
-    )));
+    notes.add(
+        ahead.lines.first()?.number,
+        Note::Remark(format!(
+            "the rates without a title were taken for those {ways} {access} peer access (inferred)"
+        )),
+    );
     let setup = Setup { direction, bytes: BYTES, ..Setup::REFERENCE.with_path(path) };
     let matrix = Numbered { columns: rows.last()?.len(), rows, used };
     rates(&matrix, setup, direction == Direction::BothWays, notes);

@@ -65,6 +65,7 @@ const BAD: &[(&str, &str, PastedFaultKind)] = &[
     ("pending_page_blacklist", "Yes", PastedFaultKind::NeedsReset),
     ("unrepairable_memory", "Yes", PastedFaultKind::HardwareError),
     ("summary", "Unhealthy", PastedFaultKind::Fabric),
+    ("status", "Failure", PastedFaultKind::Fabric),
     ("route_unhealthy", "True", PastedFaultKind::Fabric),
     ("access_timeout_recovery", "True", PastedFaultKind::Fabric),
 ];
@@ -87,6 +88,12 @@ fn bad(near: &str, key: &str, value: &str) -> Option<PastedFaultKind> {
         }
         _ => known?.2,
     })
+}
+
+/// Returns true for such a state that stands in no block of a GPU.
+pub(crate) fn is_bad(text: &str) -> bool {
+    let state = text.split_once(" : ");
+    state.is_some_and(|(key, value)| bad("", &plain(key), value.trim()).is_some())
 }
 
 impl State {

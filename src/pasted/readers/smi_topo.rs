@@ -72,9 +72,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let pcie_only = ahead.command.is_some_and(|command| command.contains("-mp"));
     let mut shows_a_class = false;
     let used = matrix_of(ahead, notes, is_cell, &mut |matrix, notes| {
-        if !pcie_only {
-            take(matrix, notes);
-        }
+        take(matrix, pcie_only, notes);
         let words = matrix.rows.iter().flat_map(|(_, cells, _)| cells);
         shows_a_class = words.clone().any(|(word, _)| *word != "X" && *word != "N/A")
             || (matrix.columns.len() == 1 && words.count() == 1);
@@ -82,7 +80,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     shows_a_class.then_some(used)
 }
 
-fn take(matrix: &Named<'_>, notes: &mut Notes) {
+fn take(matrix: &Named<'_>, pcie_only: bool, notes: &mut Notes) {
     let gpus = matrix.rows.iter().filter(|(name, ..)| gpu(name).is_some());
     let columns = matrix.columns.iter().filter(|name| gpu(name).is_some());
     let whole = columns.count() == gpus.clone().count();
@@ -105,7 +103,7 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
             if let Some(links) = bond(word) {
                 let bond = Note::Bond(source.clone(), destination, links);
                 notes.add(*line, bond);
-            } else if let Some(ancestor) = ancestor(word) {
+            } else if let Some(ancestor) = ancestor(word).filter(|_| !pcie_only) {
                 notes.pair(*line, &source, &destination, |pair| {
                     pair.common_ancestor = Reading::Known(ancestor);
                 });
@@ -131,6 +129,9 @@ fn take(matrix: &Named<'_>, notes: &mut Notes) {
     if matrix.columns.iter().any(|name| name.starts_with("NIC") || name.contains("mlx")) {
         let near = near.join(", ");
         notes.add(last, Note::Remark(format!("adapters near each GPU (PIX, PXB): {near}")));
+    }
+    if pcie_only {
+        notes.add(last, Note::Remark("-mp leaves NVLinks out".to_owned()));
     }
     if let Some(gpu) = cut {
         let text = format!("GPU {gpu} has a column and no row: it was cut");

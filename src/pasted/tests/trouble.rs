@@ -266,6 +266,17 @@ fn memory_errors_and_reasons_of_clocks_are_read_in_each_form() {
 }
 
 #[test]
+fn widths_of_one_link_that_differ_are_a_contradiction() {
+    let other = LSPCI.replace("LnkSta:\tSpeed 16GT/s, Width x8", "LnkSta:\tSpeed 16GT/s, Width x4");
+    assert_eq!(of_all(&[QUERY, LSPCI]).pasted.contradictions, [""; 0]);
+    let found = of_all(&[QUERY, &other]).pasted.contradictions.join("\n");
+    assert!(
+        found.contains("gpus[0].pcie_width is 8") && found.contains("pci[0000:3b:00.0].width is 4"),
+        "{found}"
+    );
+}
+
+#[test]
 fn what_stands_for_a_failed_reading_is_no_value() {
     let table = TABLE.replace("NVIDIA A40 ", "ERR!       ");
     let machine = of(&table);
@@ -329,6 +340,19 @@ fn lines_of_the_kernel_that_tell_of_an_error_are_named() {
     ] {
         let said = stated(&format!("[  1.5] {bad}\n")).1;
         assert!(said.contains(bad), "{bad}: {said}");
+        assert!(!said.contains("not understood"), "{bad}: {said}");
+    }
+    // States that people took out of their block.
+    for (line, is_bad) in [
+        ("Unrepairable Memory : Yes", true),
+        ("SRAM Threshold Exceeded : Yes", true),
+        ("Route Unhealthy : True", true),
+        ("Status : Failure", true),
+        ("Unrepairable Memory : No", false),
+        ("Route Unhealthy : N/A", false),
+    ] {
+        let said = stated(&format!("{TABLE}\n        {line}\n")).1;
+        assert_eq!(said.contains(line), is_bad, "{line}: {said}");
     }
 }
 
@@ -339,7 +363,7 @@ fn a_start_below_an_event_is_named_and_ends_nothing() {
     let of = |text: String| {
         let machine = of(&text);
         let remarks = machine.pasted.remarks.join("\n");
-        (machine.snapshot.host.xids.known().map(Vec::len), remarks.contains("was started here"))
+        (machine.snapshot.host.xids.known().map(Vec::len), remarks.contains("above a start"))
     };
     assert_eq!(of(format!("{xid}{boot}")), (Some(1), true));
     assert_eq!(of(format!("{boot}{xid}")), (Some(1), false));

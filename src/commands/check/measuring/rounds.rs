@@ -56,7 +56,8 @@ impl Run<'_> {
         let runnable = self.without_obstacles(&rounds, facts);
         // A link is under load only while something is copied.
         if let Some(telemetry) = self.facts.telemetry().filter(|_| !runnable.is_empty()) {
-            self.follower.counters = Some(Counters::new(telemetry, snapshot, &runnable));
+            let counters = Counters::new(telemetry, snapshot, &runnable);
+            self.follower.counters = Some(counters.waiting(self.facts.given));
             let watch = Watch::start(telemetry, &gpus);
             watch
                 .unwatched()
