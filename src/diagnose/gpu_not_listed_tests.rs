@@ -167,6 +167,7 @@ fn words_of_the_drivers_log_are_the_reason() {
             pci: Some(pci(address)),
             input: "in.txt".into(),
             line: 3,
+            meaning: None,
         };
         let pasted = Pasted { faults: vec![fault], ..Pasted::default() };
         let (topology, settings) =

@@ -146,6 +146,43 @@ const NVLINKS: &[Model] = &[
             (276.0, 250.0),
         ),
     },
+    Model {
+        words: &["B300"],
+        without: &[],
+        links: 18,
+        row: of_model(
+            // 7 x B300: 774 to 775 of 900 GB/s written, 764 to 766 read with nvbandwidth, 594 to 748 with
+            // p2pBandwidthLatencyTest on the same machine (published: BAEYUNSEON/XE9780_Performance_Test)
+            ("b300", "nvlink-5"),
+            900.0,
+            [764.0, 775.0],
+            (774.0, 590.0),
+        ),
+    },
+    Model {
+        words: &["H800"],
+        without: &[],
+        links: 8,
+        row: of_model(
+            // 8 x H800: 176 of 200 GB/s written, 172 read (published: liguodongiot/llm-action, nvbandwidth)
+            ("h800", "nvlink-4"),
+            200.0,
+            [171.0, 177.0],
+            (176.0, 160.0),
+        ),
+    },
+    Model {
+        words: &["V100", "SXM3"],
+        without: &[],
+        links: 6,
+        row: of_model(
+            // 16 x V100 in a DGX-2: 145.6 of 150 GB/s (published: wohlbier/gpu-micro)
+            ("v100-sxm3", "nvlink-2"),
+            150.0,
+            [145.0, 146.0],
+            (145.5, 132.0),
+        ),
+    },
     Model { words: &["GB200"], without: &[], links: 18, row: GRACE_BLACKWELL },
     Model { words: &["GB300"], without: &[], links: 18, row: GRACE_BLACKWELL },
 ];
@@ -317,11 +354,15 @@ mod tests {
             ("NVIDIA GH200 120GB", 6, &[127.0, 133.2], &[120.0]),
             ("NVIDIA A100-SXM4-80GB", 12, &[263.0, 276.0], &[235.0]),
             ("NVIDIA GB200", 18, &[768.0, 775.0], &[700.0]),
+            ("NVIDIA B300 SXM6 AC", 18, &[594.4, 774.6], &[560.0]),
+            ("NVIDIA H800", 8, &[171.9, 176.2], &[150.0]),
+            ("Tesla V100-SXM3-32GB", 6, &[145.5, 145.6], &[125.0]),
         ] {
             let mut machine = h200_vm(2);
             machine.gpus.iter_mut().for_each(|gpu| gpu.name = Reading::Known(name.into()));
             let row = over_nvlink(&machine, PAIR, links).unwrap();
-            let per_link = if name.starts_with("NVIDIA GB") { 50.0 } else { 25.0 };
+            let per_link =
+                if ["GB200", "B300"].iter().any(|new| name.contains(new)) { 50.0 } else { 25.0 };
             let floor = per_link * f64::from(links) * row.share.floor_percent() / 100.0;
             assert!(healthy.iter().all(|rate| *rate > floor), "{name}: {floor}");
             assert!(slow.iter().all(|rate| *rate < floor), "{name}: {floor}");
@@ -331,7 +372,7 @@ mod tests {
     #[test]
     fn rows_have_keys_of_their_own_and_ranges_that_hold_what_is_expected() {
         let keys: Vec<_> = rows().map(|row| row.key).collect();
-        assert_eq!(keys.len(), 6, "{keys:?}");
+        assert_eq!(keys.len(), 9, "{keys:?}");
         for row in rows() {
             let [low, high] = row.reached.unwrap();
             assert!(low <= row.share.percent && row.share.percent <= high, "{}", row.key);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::cuda::{
     CUDA_MAP_FAILED, CUDA_NO_PEER_ACCESS, CUDA_SYSTEM_NOT_READY, CUDA_TOO_MANY_PEERS,
 };
+use super::finding::Severity;
 use super::units::{Bytes, GbPerSecond, PciAddress};
 
 /// The input that a report was read from, instead of a machine.
@@ -103,6 +104,24 @@ pub struct PastedFault {
     pub input: String,
     /// Line in it, counted from 1.
     pub line: u32,
+    /// What its words mean, if its kind does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<Meaning>,
+}
+
+/// What the words of a program mean.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Meaning {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What they say, and what they do not.
+    pub text: String,
+    /// What to do next.
+    pub advice: String,
+    /// True if it mostly follows from another error.
+    #[serde(default)]
+    pub follows: bool,
 }
 
 impl fmt::Display for PastedFault {
@@ -161,6 +180,8 @@ pub enum PastedFaultKind {
     RateFalls,
     /// A fatal PCIe error of a GPU whose place in the PCI tree is not in the input.
     PcieFatal,
+    /// A message whose meaning is known.
+    Explained,
 }
 
 impl PastedFaultKind {

@@ -9,6 +9,7 @@ mod assemble;
 mod file;
 mod lines;
 mod matrix;
+mod messages;
 mod reader;
 mod readers;
 mod scan;

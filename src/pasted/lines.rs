@@ -182,7 +182,7 @@ fn message(record: &str) -> Option<String> {
 
 /// Removes colours whose escape was lost on the way: `[4m`, `[1;32m`, `[0m`.
 fn without_colours(line: &str) -> Cow<'_, str> {
-    if !(line.contains("[0m") || line.contains("[m")) || line.contains('\u{1b}') {
+    if !["[0m", "[0;0m", "[m"].iter().any(|end| line.contains(end)) || line.contains('\u{1b}') {
         return Cow::Borrowed(line);
     }
     let mut plain = String::with_capacity(line.len());

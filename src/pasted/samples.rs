@@ -323,19 +323,6 @@ P2P=Enabled Latency (P2P Writes) Matrix (us)
      2   6.00   2.00   3.00 
 ";
 
-/// `nvidia-smi nvlink -c`: the second link does not carry peer copies.
-pub(crate) const NVLINK_CAPABILITIES: &str = "\
-GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
-\t Link 0, P2P is supported: true
-\t Link 0, Access to system memory supported: true
-\t Link 0, P2P atomics supported: true
-\t Link 0, System memory atomics supported: true
-\t Link 0, SLI is supported: false
-\t Link 0, Link is supported: false
-\t Link 1, P2P is supported: false
-\t Link 1, Access to system memory supported: true
-";
-
 /// Error counters as newer drivers print them: links without errors together, and the counters of NVLink 5.
 pub(crate) const NVLINK_ERRORS: &str = "\
 GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-a1b2c3d4-0000-0000-0000-000000000001)
@@ -355,7 +342,6 @@ pub(crate) const ALL: &[(&str, &str)] = &[
     ("smi-topo", TOPO),
     ("smi-p2p-read", P2P),
     ("smi-nvlink", NVLINK),
-    ("smi-nvlink-capabilities", NVLINK_CAPABILITIES),
     ("smi-nvlink-errors", NVLINK_ERRORS),
     ("smi-query", QUERY),
     ("smi-table", TABLE),

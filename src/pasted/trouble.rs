@@ -6,77 +6,13 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 
 use super::lines::{Line, command, is_name};
+use super::messages;
 use super::readers::is_bad;
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
 use model::snapshot::{Gpu, Host, NvLink};
 use model::units::PciAddress;
-
-/// Words with which tools state a fault. The first that fit count.
-const FAULTS: &[(Kind, &[&str])] = &[
-    (Kind::Mismatch, &["Driver/library version mismatch", API_MISMATCH]),
-    // NV_STATUS 0x0f is NV_ERR_GPU_IS_LOST (nvstatuscodes.h).
-    (
-        Kind::Lost,
-        &[
-            NO_HANDLE,
-            "GPU is lost",
-            "GPU has been lost",
-            OFF_THE_BUS,
-            "status 0x0000000f",
-            "status=0x0000000f",
-            "GPU_ATTACHED_SANITY",
-            "critical error 79",
-        ],
-    ),
-    (Kind::NoDriver, &["couldn't communicate with the NVIDIA driver"]),
-    (Kind::NoDevices, &["No devices were found"]),
-    (Kind::NoNvml, &["Failed to initialize NVML"]),
-    (Kind::NeedsReset, &["GPU requires reset", "NV_ERR_RESET_REQUIRED"]),
-    (Kind::Iommu, &["Event logged [IO_PAGE_FAULT"]),
-    (Kind::OtherDriver, &["probe routine was not called for"]),
-    (Kind::NoWindow, &["BAR1 is 0M @", "assigned to your NVIDIA device is invalid"]),
-    (Kind::Unsupported, &["installed in this system is not supported by"]),
-    (
-        Kind::NotStarted,
-        &[
-            "None of the NVIDIA devices were initialized",
-            "RmInitAdapter failed",
-            "rm_init_adapter failed",
-            "Cannot initialize GSP",
-            "probe routine failed",
-            "probe with driver nvidia failed",
-            "nvidia: probe of",
-            "FSP command timed out",
-            "failed to wait for GFW",
-            "kgspBoot",
-            "bootstrap riscv/gsp",
-            "gpuHandleSanityCheckRegReadError",
-        ],
-    ),
-    (Kind::PeerMapping, &["mapping of buffer object failed", "cudaErrorMapBufferObjectFailed"]),
-    (Kind::PeerRefused, &["peer access is not supported", "cudaErrorPeerAccessUnsupported"]),
-    (Kind::TooManyPeers, &["peer mapping resources exhausted", "cudaErrorTooManyPeers"]),
-    (Kind::NotReady, &["system not yet initialized", "cudaErrorSystemNotReady"]),
-    (
-        Kind::Fabric,
-        &["Failed to bind NVLink SHARP", "fabric manager NVIDIA GPU driver interface version"],
-    ),
-    (Kind::WrongValues, &["Invalid value when checking the pattern"]),
-    (Kind::TestFailed, &["Result = FAIL"]),
-    (
-        Kind::HardwareError,
-        &[
-            "able ECC error",
-            "ECC_UNCORRECTABLE",
-            "able NVLink error",
-            "NVLINK_UNCORRECTABLE",
-            "GPU requires external power",
-            "thermal shutdown",
-        ],
-    ),
-];
 
 const OFF_THE_BUS: &str = "fallen off the bus";
 
@@ -86,53 +22,19 @@ const NO_HANDLE: &str = "Unable to determine the device handle";
 /// Words of the driver for libraries of another version. The versions follow, on this line or on those below.
 const API_MISMATCH: &str = "API mismatch: the client";
 
-/// Words of the kernel for a function that errors of PCIe have put out of use.
-const NO_RECOVERY: &str = "AER: can't recover";
-
-/// Part of the names of the fabric manager's program and service.
-const MANAGER: &str = "fabricmanager";
-
 /// Words of DCGM between the numbers of a GPU and of its link.
 const LINK_OF: &str = "'s NvLink link ";
 
-/// Words of DCGM before the number of a GPU whose clocks heat lowers.
-const HEAT_OF: &str = "thermal violation in GPU ";
-
 /// Words of NCCL before the numbers of two GPUs.
 const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
-
-/// Words with which tools state an error, which may be one of the machine or of the way in which the tool was started.
-const ERRORS: &[&str] = &[
-    "NVIDIA-SMI has failed",
-    "Unknown Error",
-    "ERR!",
-    "CUDA_ERROR_",
-    "CUDA error",
-    "Cuda failure",
-    "CUDA failure",
-    "NCCL failure",
-    "Could not enable P2P between",
-    // The kernel's log.
-    NO_RECOVERY,
-    "Uncorrected (Fatal) error",
-    "evice recovery failed",
-    "from D3cold",
-    "): Link Down",
-    "): Card not present",
-    "DPC: containment event",
-    "GPU crash dump",
-    // `nvidia-smi nvlink`.
-    "links are inActive",
-];
 
 /// Values of states that say nothing.
 const UNKNOWN: &[&str] = &["N/A", "[N/A]", "Not Supported", "Unknown", "Not Recorded"];
 
 /// All words that [`stated`] looks for: most lines have none, and are looked at once. `None` if it cannot be built.
 static CAN_STATE: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let faults = FAULTS.iter().flat_map(|(_, words)| *words);
-    let others = [NCCL_REFUSES, NO_RECOVERY, LINK_OF, HEAT_OF, MANAGER];
-    AhoCorasick::new(faults.chain(ERRORS).chain(&others)).ok()
+    let others = [NCCL_REFUSES, LINK_OF];
+    AhoCorasick::new(messages::first_words().chain(others)).ok()
 });
 
 /// Longest words of a line that are kept.
@@ -189,7 +91,8 @@ pub(crate) fn of(
         }
         let is_beside = has_output && !is_read && !is_furniture(text);
         let stated = stated(text).or_else(|| {
-            (is_beside && (is_wrong(text) || is_bad(text))).then(|| Note::Problem(shortened(text)))
+            (is_beside && (is_wrong(text) && !is_prose(text) || is_bad(text)))
+                .then(|| Note::Problem(shortened(text)))
         });
         if let Some(mut what) = stated {
             if let Note::Fault(Kind::Lost, at, _) = &what {
@@ -233,8 +136,6 @@ pub(crate) fn of(
             let what =
                 format!("what \"{}\" stands for was left out, and is not known", shortened(text));
             add(Note::Remark(what));
-        } else if !gone.is_empty() && follows(text) {
-            further += 1;
         } else if is_beside {
             unread += 1;
             first = first.or(Some((line.number, shortened(text))));
@@ -259,6 +160,17 @@ pub(crate) fn of(
     told
 }
 
+/// Words of sentences that people write.
+const PROSE: &[&str] = &["I", "the", "to", "we", "my", "is", "with"];
+
+/// Returns true for a sentence of a person: it begins and ends like one and has two such words, or it has four.
+fn is_prose(text: &str) -> bool {
+    let words = text.split(' ').filter(|word| PROSE.contains(word));
+    let is_whole =
+        text.starts_with(|c: char| c.is_ascii_uppercase()) && text.ends_with(['.', '?', ':', ',']);
+    !text.contains(['[', '=']) && words.count() > if is_whole { 1 } else { 3 }
+}
+
 /// Returns the fault or error that a line states.
 fn stated(text: &str) -> Option<Note> {
     if !CAN_STATE.as_ref().is_none_or(|words| words.is_match(text)) {
@@ -270,18 +182,8 @@ fn stated(text: &str) -> Option<Note> {
         let mut gpus = gpus.filter_map(|index| index.parse().ok()).map(Key::Index);
         return Some(Note::Refused(gpus.next()?, gpus.next()?, shortened(text)));
     }
-    let says = |all: &&[&str]| all.iter().any(|words| text.contains(words));
-    let is_gone = text.contains("nvidia ") && text.contains(NO_RECOVERY);
-    let fault = FAULTS.iter().find_map(|(kind, all)| {
-        let at = all.iter().find_map(|words| text.find(words))?;
-        Some((*kind, &text[..at]))
-    });
-    let ends = ["/FAILURE", "Failed with result", "Failed to start"];
-    let is_down = text.contains(MANAGER) && says(&&ends[..]);
-    // Other devices have such faults too.
-    let fault = fault.filter(|(kind, _)| *kind != Kind::Iommu || text.contains("nvidia "));
-    let fault = fault.or(is_gone.then_some((Kind::PcieFatal, "")));
-    let fault = fault.or(is_down.then_some((Kind::Fabric, "")));
+    let message = messages::of(text);
+    let fault = message.and_then(|(message, at)| Some((message.kind?, text.get(..at)?)));
     if let Some((kind, _)) = fault.filter(|(_, head)| !is_mention(text, head)) {
         return Some(Note::Fault(kind, address(text), shortened(text)));
     }
@@ -292,13 +194,9 @@ fn stated(text: &str) -> Option<Note> {
         link.active = Reading::Known(false);
         return Some(Note::Link(Key::Index(index), Box::new(link)));
     }
-    if let Some((_, gpu)) = text.split_once(HEAT_OF) {
-        let index = gpu.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-        let mut gpu = Gpu::unread(0, &NOT_THERE);
-        gpu.throttle_reasons = Reading::Known(vec!["hw-thermal".to_owned()]);
-        return Some(Note::Gpu(Key::Index(index), Box::new(gpu)));
-    }
-    says(&ERRORS).then(|| Note::Problem(shortened(text)))
+    let (_, at) = message?;
+    let is_mention = text.get(..at).is_some_and(|head| is_mention(text, head));
+    (!is_mention).then(|| Note::Problem(shortened(text)))
 }
 
 /// Parts of what stands before a fault that a line does not state: commands and sentences.
@@ -312,12 +210,6 @@ fn is_mention(text: &str, head: &str) -> bool {
     is_quoted || is_none || MENTIONS.iter().any(|part| head.contains(part))
 }
 
-/// Returns true for a line of the driver that follows the loss of a GPU.
-pub(crate) fn follows(text: &str) -> bool {
-    let parts = ["rpc", "Rpc", "RPC", "hannel"];
-    text.contains("NVRM: ") && parts.iter().any(|part| text.contains(part))
-}
-
 /// Returns true if a line states a fault, so that its reader need not.
 pub(crate) fn is_fault(text: &str) -> bool {
     stated(text).is_some_and(|what| !matches!(what, Note::Problem(_)))
@@ -325,7 +217,7 @@ pub(crate) fn is_fault(text: &str) -> bool {
 
 /// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`,
 /// `(PCI:0000:ba:00.0)`, `[GPU ID 0x00004100]`.
-fn address(text: &str) -> Option<PciAddress> {
+pub(crate) fn address(text: &str) -> Option<PciAddress> {
     let found = text.split_whitespace().find_map(|word| {
         let word = word.trim_matches(['(', ')', ':', ',', '.', '!']);
         let word = word.trim_start_matches("GPU").trim_start_matches("PCI:");
@@ -346,7 +238,8 @@ fn by_id(text: &str) -> Option<PciAddress> {
 /// Returns the GPU whose start the messages around a line are about.
 fn near(lines: &[Line<'_>], place: usize) -> Option<PciAddress> {
     let of = |line: &Line<'_>| {
-        let is_of_driver = line.text.contains("NVRM: ") || line.text.contains("[GPU ID ");
+        let is_of_driver =
+            ["NVRM: ", "[GPU ID ", "nvidia: probe of "].iter().any(|of| line.text.contains(of));
         address(&line.text).filter(|_| is_of_driver)
     };
     let (before, after) = lines.split_at(place);
@@ -411,7 +304,7 @@ fn is_furniture(text: &str) -> bool {
     if !has_words
         || command(text).is_some()
         || !variables(text).is_empty()
-        || BESIDE.iter().any(|start| text.starts_with(start))
+        || messages::is_beside(text)
     {
         return true;
     }
@@ -420,21 +313,6 @@ fn is_furniture(text: &str) -> bool {
     let names = text.split_once(": ").is_some_and(|(name, _)| is_name(name));
     explains || names
 }
-
-/// Beginnings of lines that tools print beside what they found.
-const BESIDE: &[&str] = &[
-    "Legend:",
-    "NIC Legend:",
-    "SUM ",
-    "Built from Git version",
-    "CUDA Runtime Version:",
-    "NOTE:",
-    "Averages (",
-    "***NOTE:",
-    "So you can see lesser Bandwidth",
-    "Performance can vary with software drivers",
-    "lspci: Unable to load libkmod",
-];
 
 /// Returns the beginning of a text, up to the end of a word.
 pub(crate) fn shortened(text: &str) -> String {

@@ -180,10 +180,7 @@ impl<'a> Digest<'a> {
                 "nothing is at fault in what was judged; ".to_owned()
             }
             (None, Conclusion::Healthy, _) => "nothing is at fault; ".to_owned(),
-            (None, ..) if self.report.read_from.is_some() => match self.judged() {
-                judged if judged.is_empty() => "nothing that can be judged; ".to_owned(),
-                judged => format!("nothing wrong in {}; ", judged.join(", ")),
-            },
+            (None, ..) if self.report.read_from.is_some() => "no fault is shown; ".to_owned(),
             (None, Conclusion::Inconclusive, 1..) => {
                 "no fault was found, but not everything was tested; ".to_owned()
             }
@@ -192,22 +189,6 @@ impl<'a> Digest<'a> {
         let hours = self.report.measurements.as_ref().and_then(|all| all.soak.as_ref());
         let hours = hours.map(|soak| format!("{} under load; ", super::duration(soak.seconds)));
         found + &hours.unwrap_or_default() + &self.tested() + &self.without_load() + &less
-    }
-
-    /// Returns what of the output of other tools was judged.
-    fn judged(&self) -> Vec<&str> {
-        let origins = self.report.read_from.iter().flat_map(|read| &read.origins);
-        let all: String = origins.map(|one| one.of.as_str()).collect();
-        let xids = self.report.snapshot.host.xids.known();
-        let log = xids.filter(|xids| xids.is_empty()).map(|_| "the log");
-        let kinds = [("PCIe", "width"), ("NVLink", "links"), ("access", "p2p"), ("rates", "peer[")];
-        let gpus = self.report.snapshot.gpus.iter();
-        let mut links = gpus.filter_map(|gpu| gpu.nvlinks.known()).flatten();
-        let is_down = links.any(|link| link.active.get() == Some(false));
-        let given = kinds.into_iter();
-        let given =
-            given.filter(|(kind, key)| all.contains(key) && !(is_down && *kind == "NVLink"));
-        given.map(|(kind, _)| kind).chain(log).collect()
     }
 
     /// Returns what was left out or silenced by choice, as a suffix of what was tested. Empty if nothing was.

@@ -66,8 +66,13 @@ fn software(report: &Report) -> String {
     let host = &report.snapshot.host;
     // The refusal of NVML has the version of the libraries.
     let refused = report.read_from.is_some() && report.snapshot.nvml_failure_code.is_some();
+    let module = &host.kernel_module_version;
+    let of_module = host.driver_version.known().is_none() && module.known().is_some();
     let readings = [
-        (if refused { "libraries" } else { "driver" }, &host.driver_version),
+        (
+            if refused { "libraries" } else { "driver" },
+            if of_module { module } else { &host.driver_version },
+        ),
         ("CUDA", &host.cuda_version),
         ("NVML", &host.nvml_version),
         ("kernel", &host.kernel_version),
@@ -94,7 +99,9 @@ pub(super) fn gpu_groups(report: &Report) -> Vec<(Vec<u32>, String)> {
         let link = report.topology.pcie_link_of(gpu.index);
         let load = loads.iter().find(|load| load.index == gpu.index);
         let parts = [model(gpu), pcie(link, beliefs.on_gpu(gpu.index), load)];
-        parts.into_iter().chain(nvlinks(gpu)).collect::<Vec<_>>().join(", ")
+        let speed = nvlink_speed(gpu).filter(|_| report.read_from.is_some());
+        let nvlinks = nvlinks(gpu).map(|text| text + &speed.unwrap_or_default());
+        parts.into_iter().chain(nvlinks).collect::<Vec<_>>().join(", ")
     };
     let groups = by_key(report.snapshot.gpus.iter().map(|gpu| (text(gpu), gpu.index)));
     groups.into_iter().map(|(text, gpus)| (gpus, text)).collect()
@@ -140,6 +147,15 @@ fn nvlinks(gpu: &Gpu) -> Option<String> {
         true => format!("NVLink {} listed", links.len()),
         false => format!("NVLink {active} of {} active", links.len()),
     })
+}
+
+/// Returns the rate that the driver states of each active link, if it is one.
+fn nvlink_speed(gpu: &Gpu) -> Option<String> {
+    let active = gpu.nvlinks.known()?.iter().filter(|link| link.active.get() == Some(true));
+    let mut speeds = active.map(|link| link.speed_mbps.get());
+    let first = speeds.next()??;
+    let is_one = speeds.all(|speed| speed == Some(first));
+    is_one.then(|| format!(" at {:.1} GB/s each", f64::from(first) / 1000.0))
 }
 
 /// Writes what identifies each board.

@@ -50,11 +50,12 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
     page.blank();
     head(&mut page, digest, level);
     match &report.measurements {
-        None => {
+        Some(_) if is_short && report.read_from.is_none() => {}
+        _ if is_short || report.measurements.is_none() => {
             machine::write(&mut page, report);
             topo::write(&mut page, report);
         }
-        Some(_) if is_short => {}
+        None => {}
         Some(measurements) => {
             not_tested(&mut page, report);
             machine::write(&mut page, report);

@@ -21,6 +21,7 @@ mod nvlink_ends;
 mod nvlink_shared_loss;
 mod over_time;
 mod over_time_check;
+mod pasted_shown;
 mod peer_access;
 mod peer_copy;
 mod peers;

@@ -26,9 +26,9 @@
 use super::gpu_unreachable::no_answer;
 use super::prelude::*;
 use crate::models::is_sxm;
-use model::pasted::PastedFault;
 use model::pasted::PastedFaultKind::{self, *};
-use model::snapshot::OFF_THE_BUS;
+use model::pasted::{Meaning, PastedFault};
+use model::snapshot::{OFF_THE_BUS, XidCause};
 
 rule! {
     "pasted-fault", Error, All(judge);
@@ -41,25 +41,66 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         let mut alike = faults.iter().filter(|other| other.kind == fault.kind);
         fault.pci.or_else(|| alike.find_map(|other| other.pci))
     };
+    let means =
+        words::grouped(faults.iter().filter_map(|fault| Some((fault.meaning.as_ref()?, *fault))));
+    let mut xids = evidence.snapshot.host.xids.known().into_iter().flatten();
+    let has_cause = xids.any(|xid| xid.cause() != XidCause::Other)
+        || faults.iter().any(|fault| match &fault.meaning {
+            Some(meaning) => meaning.severity == Severity::Error && !meaning.follows,
+            None => true,
+        });
+    let explained = means.into_iter().map(|(meaning, faults)| {
+        let found = explained(evidence, meaning, &faults);
+        // What programs meet after an error follows from it.
+        if meaning.follows && has_cause { found.at(Severity::Info) } else { found }
+    });
     let left = faults.iter().copied().filter(|fault| !is_judged(evidence, fault));
     let alike = words::grouped(left.map(|fault| ((fault.kind, place(fault)), fault)));
     let found = alike
         .into_iter()
         .map(|((kind, address), faults)| finding(evidence, kind, address, &faults));
-    found.collect()
+    found.chain(explained).collect()
+}
+
+/// Most lines that are quoted for one meaning.
+const QUOTED: usize = 3;
+
+/// Returns a finding on words whose meaning is known.
+fn explained(evidence: &Evidence<'_>, meaning: &Meaning, faults: &[&PastedFault]) -> Finding {
+    let mut gpus = evidence.snapshot.gpus.iter();
+    let of =
+        |gpu: &&Gpu| faults.iter().all(|fault| fault.pci.is_some() && gpu.pci.get() == fault.pci);
+    let gpu = gpus.find(of).map(|gpu| Subject::Gpu { index: gpu.index });
+    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let places = words::unique(faults.iter().filter_map(|fault| fault.pci));
+    let message = format!(
+        "The input says that {}{}: {}{}",
+        meaning.text,
+        words::after(", at ", (places.len() > 1).then(|| words::addresses(&places))),
+        lines[..lines.len().min(QUOTED)].join(", ").replace("; ", ", "),
+        words::further(" and ", lines.len().saturating_sub(QUOTED), "further line"),
+    );
+    let plan = [Step::AsExplained(meaning.advice.clone())];
+    RULE.finding(gpu.unwrap_or(Subject::Machine), message, plan)
+        .at(meaning.severity)
+        .fact("lines", lines)
 }
 
 /// Returns true if the rule for such a fault of a live machine reports it.
 fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
-        Mismatch | NotReady => true,
+        Mismatch | NotReady | Explained => true,
         // Cards have no NVSwitches to manage, nor have boards of four modules.
         Fabric if fault.pci.is_none() && fault.text.contains("abric") => {
+            let mut all = evidence.stated();
             let names = snapshot.gpus.iter().map(|gpu| gpu.name.known());
-            !snapshot.gpus.is_empty()
-                && (snapshot.gpus.len() <= 4
-                    || names.into_iter().all(|name| name.is_some_and(|name| !is_sxm(name))))
+            // The manager itself may say so.
+            let is_needless = |other: &PastedFault| other.text.contains("NOTHING_TO_DO");
+            all.any(is_needless)
+                || !snapshot.gpus.is_empty()
+                    && (snapshot.gpus.len() <= 4
+                        || names.into_iter().all(|name| name.is_some_and(|name| !is_sxm(name))))
         }
         TooManyPeers => false,
         Lost => {
@@ -103,7 +144,7 @@ fn finding(
     };
     let (what, plan) = match kind {
         Lost => ("{} is lost", Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope])),
-        NotStarted | NoWindow | Unsupported | Mismatch | NotReady => (
+        NotStarted | NoWindow | Unsupported | Mismatch | NotReady | Explained => (
             "the driver could not start {}",
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
@@ -208,6 +249,7 @@ mod tests {
             pci: pci.map(|pci| pci.parse().unwrap()),
             input: "in.txt".to_owned(),
             line,
+            meaning: None,
         });
         let pasted = Pasted { faults: faults.collect(), ..Pasted::default() };
         let machine = h200_vm(2);

@@ -104,7 +104,7 @@ fn without_nvlink(evidence: &Evidence<'_>, direct: &Rates, left: f64) -> Vec<Fin
 }
 
 /// Returns the links up to a generation that carry this rate: `what Gen4 x4 or Gen3 x8 carries`.
-fn carriers(rate: f64, newest: u8) -> Option<String> {
+pub(super) fn carriers(rate: f64, newest: u8) -> Option<String> {
     let newer = (3..=newest).rev();
     let shapes = newer.flat_map(|new| [1, 4, 8, 16].map(|lanes| format!("Gen{new} x{lanes}")));
     let carries = |shape: &String| {

@@ -27,6 +27,7 @@
 //! None: the rule is about the input.
 
 use super::bonds;
+use super::pasted_shown;
 use super::prelude::*;
 
 /// Most commands that the step names.
@@ -82,6 +83,7 @@ fn named<'a>(commands: impl Iterator<Item = &'a str>) -> String {
 fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
     let missing = evidence.read_from.map_or(&[][..], |read| &read.missing);
     let parts: Vec<&str> = missing.iter().map(|part| part.what.as_str()).collect();
+    let shown = pasted_shown::shown(evidence);
     let mut commands: Vec<&str> = Vec::new();
     for part in missing {
         if !commands.contains(&part.command.as_str()) {
@@ -91,7 +93,12 @@ fn incomplete(evidence: &Evidence<'_>) -> Option<Finding> {
     (!missing.is_empty()).then(|| {
         RULE.on_machine(
             format!(
-                "The input does not show whether the machine is healthy; it lacks {}",
+                "{}The input does not show whether the machine is healthy: it lacks {}",
+                if shown.is_empty() {
+                    String::new()
+                } else {
+                    format!("Shown: {}. ", shown.join(", "))
+                },
                 parts.join(", ")
             ),
             [Step::GiveOutput(named(commands.into_iter())), Step::CheckWithPeerscope],
@@ -124,7 +131,7 @@ fn unclear(evidence: &Evidence<'_>) -> Option<Finding> {
     (!problems.is_empty()).then(|| {
         RULE.on_machine(
             format!(
-                "{} of the input may tell of an error, and {} not understood; {}",
+                "{} of the input may tell of an error, and {} not understood: {}",
                 words::count(problems.len(), "part"),
                 if problems.len() == 1 { "is" } else { "are" },
                 words::spelt(problems)

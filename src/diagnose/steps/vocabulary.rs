@@ -7,6 +7,7 @@ model::steps! {
     CheckWithPeerscope => "peerscope-check" Repeat
         "run 'peerscope check' on the machine";
     GiveOutput(commands: String) => "more-output" Investigate "add the output of {commands}";
+    AsExplained(advice: String) => "as-explained" Investigate "{advice}";
     ReadLines => "read-lines" Investigate
         "read these lines: some may be errors of the machine; leave out only what no tool printed";
     GiveOneMachine => "one-machine" Investigate

@@ -1,7 +1,7 @@
 //! What the input would need to show that the machine is healthy, and the commands that print it.
 
 use model::host::{HostDirection, HostWay};
-use model::measurement::{Measurements, Verified};
+use model::measurement::{Measurements, PeerBandwidth, Verified};
 use model::pasted::Missing;
 use model::placement::{Pair, Path};
 use model::snapshot::{Gpu, Snapshot};
@@ -51,10 +51,11 @@ pub(super) fn missing(
     }
     let is_asked = |pair: &Pair| {
         let said = snapshot.pair(*pair).is_some_and(|said| said.p2p_read.known().is_some());
-        said || measured.driver.said_of(*pair).is_some()
+        let of_pair = |cell: &PeerBandwidth| cell.pair == *pair && cell.setup.path == Path::Direct;
+        said || measured.driver.said_of(*pair).is_some() || measured.peer.iter().any(of_pair)
     };
     if !pairs.iter().all(is_asked) {
-        lacks("whether GPUs may access each other's memory".into(), "nvidia-smi topo -p2p r");
+        lacks("whether all GPUs may access each other's memory".into(), "nvidia-smi topo -p2p r");
     }
     let has_nvlinks = !snapshot.bonds.is_empty()
         || snapshot.gpus.iter().any(|gpu| gpu.active_nvlinks().is_some_and(|links| links > 0));

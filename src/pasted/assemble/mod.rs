@@ -10,12 +10,12 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::Machine;
 use crate::scan::Scanned;
 use crate::told::{Key, NOT_THERE, Note};
+use crate::{Machine, messages, trouble};
 use ledger::{At, Ledger};
 use links::Bonds;
-use model::pasted::{Collective, Pasted, PastedFault, PastedInput};
+use model::pasted::{Collective, Meaning, Pasted, PastedFault, PastedFaultKind, PastedInput};
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, Xid};
@@ -284,18 +284,13 @@ impl Joined {
                 }
                 Note::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 Note::KernelLog => self.has_log = true,
-                Note::Fault(kind, pci, text) => {
-                    if self.faults.len() < MOST_FAULTS {
-                        self.faults.push(PastedFault {
-                            kind: *kind,
-                            text: text.clone(),
-                            pci: *pci,
-                            input: at.name.to_owned(),
-                            line: at.line,
-                        });
-                    }
-                }
+                Note::Fault(kind, pci, text) => self.fault(*kind, *pci, text, None, *at),
                 Note::Problem(problem) => {
+                    if let Some(meaning) = messages::meaning(problem) {
+                        let pci = trouble::address(problem);
+                        self.fault(PastedFaultKind::Explained, pci, problem, Some(meaning), *at);
+                        continue;
+                    }
                     let (place, times) = self.alike.entry(shape(problem)).or_default();
                     *times += 1;
                     if *times == 1 {
@@ -314,6 +309,21 @@ impl Joined {
                 | Note::HostCopy(..)
                 | Note::Latency(..) => {}
             }
+        }
+    }
+
+    /// Adds a fault, unless there are many.
+    fn fault(
+        &mut self,
+        kind: PastedFaultKind,
+        pci: Option<PciAddress>,
+        text: &str,
+        meaning: Option<Meaning>,
+        at: At<'_>,
+    ) {
+        if self.faults.len() < MOST_FAULTS {
+            let (text, input) = (text.to_owned(), at.name.to_owned());
+            self.faults.push(PastedFault { kind, text, pci, input, line: at.line, meaning });
         }
     }
 

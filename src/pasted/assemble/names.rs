@@ -34,6 +34,9 @@ const MOST_CONTRADICTIONS: usize = 50;
 /// The output that names GPUs by address and says nothing else of them.
 const ONLY_NAMES: &str = "nccl-log";
 
+const OF_CUDA: &str = "CUDA's numbers of GPUs were taken for nvidia-smi's; CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER \
+    change them";
+
 /// All names and the GPU of each.
 #[derive(Debug, Default)]
 pub(super) struct Names {
@@ -213,6 +216,14 @@ impl Names {
                 ));
             }
         }
+        // Without nvidia-smi's numbers, CUDA's are those of the text.
+        let ordinals: BTreeSet<u32> = by_address.iter().filter_map(Aliases::ordinal).collect();
+        if with.is_empty() && !ordinals.is_empty() && ordinals.len() == by_address.len() {
+            for group in std::mem::take(&mut by_address) {
+                self.add(&group, group.ordinal().unwrap_or_default());
+            }
+            self.remarks.push(OF_CUDA.to_owned());
+        }
         if by_address.len() > 1 || (!by_address.is_empty() && !with.is_empty()) {
             self.remarks.push("GPUs without an index were numbered by their addresses".to_owned());
         }
@@ -225,12 +236,18 @@ impl Names {
             let index = free.next().unwrap_or_default();
             self.add(&group, index);
         }
+        // One program may print the addresses of its numbers, and another only the numbers.
+        let known = self.gpus.iter().filter_map(|(name, index)| match name {
+            Name::Ordinal(.., ordinal) => Some((*ordinal, *index)),
+            _ => None,
+        });
+        let known: BTreeMap<u32, u32> = known.collect();
         let mut guessed = false;
         for group in by_number {
             match group.ordinal() {
                 Some(ordinal) => {
                     guessed = true;
-                    self.add(&group, ordinal);
+                    self.add(&group, known.get(&ordinal).copied().unwrap_or(ordinal));
                 }
                 None => {
                     let taken: Vec<u32> = self.gpus.values().copied().collect();
@@ -240,10 +257,7 @@ impl Names {
             }
         }
         if guessed {
-            self.remarks.push(
-                "CUDA's numbers of GPUs were taken for nvidia-smi's; CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER change them"
-                    .to_owned(),
-            );
+            self.remarks.push(OF_CUDA.to_owned());
         }
     }
 

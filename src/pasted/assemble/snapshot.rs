@@ -70,7 +70,7 @@ impl Joined {
             );
             if fatal > 0 && self.faults.len() < MOST_FAULTS {
                 let (kind, pci) = (PastedFaultKind::PcieFatal, Some(address));
-                self.faults.push(PastedFault { kind, text, pci, input, line });
+                self.faults.push(PastedFault { kind, text, pci, input, line, meaning: None });
             } else if other > 0 {
                 self.problems.push(format!("{text} (line {line} of {input})"));
             } else {

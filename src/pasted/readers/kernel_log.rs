@@ -8,9 +8,9 @@ use aho_corasick::AhoCorasick;
 
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, Note, Notes, is_uuid};
-use crate::trouble::{follows, is_fault, is_wrong, shortened, version};
+use crate::trouble::{is_fault, is_wrong, shortened, version};
 use model::reading::Reading;
-use model::snapshot::{OFF_THE_BUS, PciKind, Xid};
+use model::snapshot::{PciKind, Xid};
 use model::units::PciAddress;
 
 pub(crate) const READER: Reader =
@@ -221,10 +221,6 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
                 notes.add(line, Note::Xid(Box::new(xid)));
             }
         }
-        return;
-    }
-    let is_lost = counts.xids.iter().any(|(_, code)| *code == OFF_THE_BUS);
-    if is_lost && follows(said) {
         return;
     }
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);

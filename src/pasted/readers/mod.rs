@@ -30,7 +30,6 @@ pub(crate) static READERS: &[Reader] = &[
     smi_p2p::PCIE,
     smi_p2p::ANY,
     smi_list::READER,
-    smi_nvlink::CAPABILITIES,
     smi_nvlink::STATUS,
     smi_nvlink::ERRORS,
     smi_nvlink::DCGM,

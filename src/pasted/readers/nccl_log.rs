@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::messages;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
 use crate::trouble::{is_fault, shortened};
 use model::reading::Reading;
+use model::snapshot::P2pStatus;
 use model::units::PciAddress;
 
 pub(crate) const READER: Reader =
@@ -16,6 +18,22 @@ const MOST_WARNINGS: usize = 10;
 
 /// Most pairs that are named of one way.
 const MOST_PAIRS: usize = 64;
+
+/// Words of NCCL before the numbers of two GPUs on one PCIe tree of which NVML says that they have no peer access.
+const REFUSES: &str = "P2P is disabled between connected GPUs ";
+
+/// Takes `2 and 1. You can repress this message ...`: numbers of NVML.
+fn refused(ends: &str, line: u32, notes: &mut Notes) {
+    let mut ends = ends.split(|c: char| !c.is_ascii_digit()).filter_map(|end| end.parse().ok());
+    if let (Some(one), Some(other)) = (ends.next(), ends.next()) {
+        let (one, other) = (Key::Index(one), Key::Index(other));
+        for (from, to) in [(&one, &other), (&other, &one)] {
+            notes.pair(line, from, to, |pair| {
+                pair.p2p_read = Reading::Known(P2pStatus::NotSupported);
+            });
+        }
+    }
+}
 
 /// Returns the message of a line.
 fn said(line: &str) -> Option<(bool, &str)> {
@@ -56,24 +74,18 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         if warning && !is_fault(message) {
             let short = shortened(message);
             if warnings.len() < MOST_WARNINGS && !warnings.contains(&short) {
-                let text = format!("NCCL warns: {short}");
-                let is_error = ["ailure", "rror"].iter().any(|word| short.contains(word));
-                let what = if is_error { Note::Problem(text) } else { Note::Remark(text) };
+                // The part of NCCL that warns stands before its words.
+                let is_error = ["ailure", "rror"].iter().any(|word| short.contains(word))
+                    || messages::meaning(text).is_some();
+                let said = shortened(text);
+                let what = if is_error { Note::Problem(said) } else { Note::Remark(said) };
                 notes.add(line.number, what);
                 warnings.push(short);
             }
         }
         device(message, line.number, notes);
-        if let Some((_, path)) = message.split_once("could not read ")
-            && let Some((function, _)) = path.split_once("/../max_link_speed")
-        {
-            let function = function.rsplit('/').next().unwrap_or_default();
-            notes.add(
-                line.number,
-                Note::Remark(format!(
-                    "NCCL cannot read the speed of the link of {function}, as in a virtual machine, and plans with a default"
-                )),
-            );
+        if let Some((_, ends)) = message.split_once(REFUSES) {
+            refused(ends, line.number, notes);
         }
         if let Some((way, ends)) = way(message) {
             // Over the network, one end is a GPU of another machine.

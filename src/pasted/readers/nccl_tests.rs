@@ -90,8 +90,13 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             format!("nccl-tests over {over} end at {}: latency, not bandwidth", Bytes(largest))
         } else {
             format!(
-                "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {over}; one collective does not show \
-                 which link limits it"
+                "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {over}{}; one collective does not \
+                 show which link limits it",
+                if rows.iter().all(|(row, _)| row.checked && row.wrong == 0) {
+                    ", no wrong values"
+                } else {
+                    ""
+                }
             )
         };
         notes.add(*line, Note::Remark(what));
@@ -134,6 +139,8 @@ struct Row {
     own: f64,
     bus: f64,
     wrong: u64,
+    /// True if its values were checked.
+    checked: bool,
 }
 
 impl Row {
@@ -160,6 +167,7 @@ impl Row {
             bytes,
             own,
             bus: out_of_place.max(in_place),
+            checked: wrong.clone().next().is_some(),
             wrong: wrong.fold(0, u64::saturating_add),
         })
     }

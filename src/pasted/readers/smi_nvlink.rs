@@ -1,4 +1,4 @@
-//! `nvidia-smi nvlink -s` (status), `-e` (error counters) and `-c` (capabilities): the links below the line of each GPU.
+//! `nvidia-smi nvlink -s` (status) and `-e` (error counters): the links below the line of each GPU.
 
 use super::smi_list::{heading, is_inactive, named};
 use crate::reader::{Ahead, Reader};
@@ -20,7 +20,6 @@ macro_rules! list {
 list! {
     STATUS "" 's' status,
     ERRORS "-errors" 'e' errors,
-    CAPABILITIES "-capabilities" 'c' capabilities,
 }
 
 /// `dcgmi nvlink --link-status`: a letter for each link below the line of its GPU.
@@ -167,17 +166,5 @@ fn errors(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bo
             () => {}
         });
     }
-    true
-}
-
-/// `P2P is supported: true`, `Access to system memory supported: true` and so on: the GPU has such a link.
-fn capabilities(notes: &mut Notes, line: u32, gpu: &Key, number: u8, rest: &str) -> bool {
-    let Some((name, answer)) = rest.split_once(':') else {
-        return false;
-    };
-    if !name.ends_with("supported") || !["true", "false"].contains(&answer.trim()) {
-        return false;
-    }
-    notes.link(line, gpu, number, |_| {});
     true
 }

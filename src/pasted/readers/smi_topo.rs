@@ -114,10 +114,11 @@ fn take(matrix: &Named<'_>, pcie_only: bool, notes: &mut Notes) {
             .zip(&matrix.columns)
             .filter(|((word, _), column)| gpu(column).is_none() && matches!(*word, "PIX" | "PXB"));
         let adapters: Vec<&str> = adapters.map(|(_, column)| *column).collect();
-        near.push(match adapters.is_empty() {
-            true => format!("{name} none"),
-            false => format!("{name} {}", adapters.join(" ")),
-        });
+        // A row that was cut does not show them all.
+        if cells.len() == matrix.columns.len() {
+            let none = if adapters.is_empty() { "none" } else { "" };
+            near.push(format!("{name} {}{none}", adapters.join(" ")));
+        }
         // Behind the cells: processors, NUMA node of the processors, and that of the GPU's own memory.
         let node = more.get(1).and_then(|word| word.parse::<u32>().ok());
         notes.gpu(last, &source, |gpu| {

@@ -130,8 +130,13 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
         remarks.contains("GPU 0→1, 1→0 by SHM/direct/direct (through host memory)"),
         "{remarks}"
     );
-    let problems = machine.snapshot.problems.join("\n");
-    assert!(problems.contains("NCCL warns: Cuda failure 1"), "{problems}");
+    let explained = &machine.pasted.faults[0];
+    assert!(explained.text.contains("nvls.cc:244 NCCL WARN Cuda failure 1"), "{explained}");
+    assert!(explained.meaning.as_ref().is_some_and(|means| means.text.contains("NVLS")));
+    let refused =
+        of("n:1:2 [2] NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress\n");
+    let said = refused.snapshot.pair(pair(1, 2)).map(|said| said.p2p_read.clone());
+    assert_eq!(said, Some(Reading::Known(P2pStatus::NotSupported)));
     let tests = of(NCCL_TESTS);
     let remarks = tests.pasted.remarks.join("\n");
     assert!(remarks.contains("12.2 GB/s with 128 MiB over 2 GPUs"), "{remarks}");

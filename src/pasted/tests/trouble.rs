@@ -2,12 +2,16 @@
 
 use super::*;
 
-/// Returns kind and address of each fault, and the problems as one text.
+/// Returns kind and address of each fault, and the problems as one text, those that are explained as well.
 fn stated(text: &str) -> (Vec<(PastedFaultKind, Option<String>)>, String) {
     let machine = of(text);
-    let faults = machine.pasted.faults.iter();
-    let faults = faults.map(|fault| (fault.kind, fault.pci.map(|pci| pci.to_string())));
-    (faults.collect(), machine.snapshot.problems.join("\n"))
+    let faults = machine.pasted.faults.into_iter();
+    let (explained, faults): (Vec<_>, Vec<_>) =
+        faults.partition(|fault| fault.kind == PastedFaultKind::Explained);
+    let faults = faults.into_iter().map(|fault| (fault.kind, fault.pci.map(|pci| pci.to_string())));
+    let explained = explained.iter().map(ToString::to_string);
+    let problems: Vec<String> = machine.snapshot.problems.into_iter().chain(explained).collect();
+    (faults.collect(), problems.join("\n"))
 }
 
 #[test]
@@ -426,15 +430,19 @@ fn lines_that_follow_a_loss_are_part_of_it() {
         [ 9.5] NVRM: GPU2 kchannelFree failed to free a Channel\n";
     let machine = of(lines);
     let faults = &machine.pasted.faults;
-    assert_eq!((faults.len(), faults[0].kind), (1, PastedFaultKind::Lost));
+    let stated = faults.iter().filter(|fault| fault.meaning.is_none());
+    assert_eq!(stated.map(|fault| fault.kind).collect::<Vec<_>>(), [PastedFaultKind::Lost]);
     assert!(faults[0].text.contains("GPU2"));
     let remarks = machine.pasted.remarks.join("\n");
     assert!(remarks.contains("began before this text") && remarks.contains("follow"), "{remarks}");
     let off = "[ 9.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, GPU has fallen off the bus.\n";
     let machine = of(&format!("{off}{lines}"));
-    assert_eq!((machine.pasted.faults.len(), machine.snapshot.problems.len()), (0, 0));
+    // A channel that is not freed is explained as what follows.
+    let faults = &machine.pasted.faults;
+    assert!(faults.iter().all(|one| one.meaning.as_ref().is_some_and(|one| one.follows)));
+    assert_eq!(machine.snapshot.problems.len(), 0);
     assert!(
-        machine.pasted.remarks[0].starts_with("5 lines follow"),
+        machine.pasted.remarks[0].starts_with("4 lines follow"),
         "{:?}",
         machine.pasted.remarks
     );
