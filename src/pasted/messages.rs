@@ -22,6 +22,9 @@ pub(crate) struct Message {
     /// True if it mostly follows from another error.
     #[serde(default)]
     follows: bool,
+    /// True if it counts only where no reader takes the line.
+    #[serde(default)]
+    pub beside: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -97,6 +100,11 @@ mod tests {
             assert!(is_explained || parts == [false; 3], "{message:?}");
             assert!(message.kind.is_none() || !is_explained, "{message:?}");
             assert!(!message.words.is_empty());
+            // The short sentence of a finding ends there.
+            assert!(
+                !message.means.as_ref().is_some_and(|means| means.contains("; ")),
+                "{message:?}"
+            );
             for words in &message.words {
                 assert!(words.len() > 3 && found(words, words) == Some(0), "{words}");
             }

@@ -11,7 +11,7 @@ use super::readers::is_bad;
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
-use model::snapshot::{Gpu, Host, NvLink};
+use model::snapshot::{Gpu, Host};
 use model::units::PciAddress;
 
 const OFF_THE_BUS: &str = "fallen off the bus";
@@ -22,9 +22,6 @@ const NO_HANDLE: &str = "Unable to determine the device handle";
 /// Words of the driver for libraries of another version. The versions follow, on this line or on those below.
 const API_MISMATCH: &str = "API mismatch: the client";
 
-/// Words of DCGM between the numbers of a GPU and of its link.
-const LINK_OF: &str = "'s NvLink link ";
-
 /// Words of NCCL before the numbers of two GPUs.
 const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
 
@@ -32,10 +29,8 @@ const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
 const UNKNOWN: &[&str] = &["N/A", "[N/A]", "Not Supported", "Unknown", "Not Recorded"];
 
 /// All words that [`stated`] looks for: most lines have none, and are looked at once. `None` if it cannot be built.
-static CAN_STATE: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    let others = [NCCL_REFUSES, LINK_OF];
-    AhoCorasick::new(messages::first_words().chain(others)).ok()
-});
+static CAN_STATE: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::new(messages::first_words().chain([NCCL_REFUSES])).ok());
 
 /// Longest words of a line that are kept.
 const LONGEST: usize = 400;
@@ -90,7 +85,9 @@ pub(crate) fn of(
             }
         }
         let is_beside = has_output && !is_read && !is_furniture(text);
-        let stated = stated(text).or_else(|| {
+        let is_beside_only =
+            |_: &Note| is_read && messages::of(text).is_some_and(|(one, _)| one.beside);
+        let stated = stated(text).filter(|what| !is_beside_only(what)).or_else(|| {
             (is_beside && (is_wrong(text) && !is_prose(text) || is_bad(text)))
                 .then(|| Note::Problem(shortened(text)))
         });
@@ -186,13 +183,6 @@ fn stated(text: &str) -> Option<Note> {
     let fault = message.and_then(|(message, at)| Some((message.kind?, text.get(..at)?)));
     if let Some((kind, _)) = fault.filter(|(_, head)| !is_mention(text, head)) {
         return Some(Note::Fault(kind, address(text), shortened(text)));
-    }
-    // `GPU 0's NvLink link 3 is currently down.` of DCGM.
-    if let Some((gpu, link)) = text.split_once(LINK_OF) {
-        let index = gpu.rsplit(' ').next()?.parse().ok()?;
-        let mut link = NvLink::unread(link.split(' ').next()?.parse().ok()?, &NOT_THERE);
-        link.active = Reading::Known(false);
-        return Some(Note::Link(Key::Index(index), Box::new(link)));
     }
     let (_, at) = message?;
     let is_mention = text.get(..at).is_some_and(|head| is_mention(text, head));

@@ -71,7 +71,8 @@ fn explained(evidence: &Evidence<'_>, meaning: &Meaning, faults: &[&PastedFault]
     let of =
         |gpu: &&Gpu| faults.iter().all(|fault| fault.pci.is_some() && gpu.pci.get() == fault.pci);
     let gpu = gpus.find(of).map(|gpu| Subject::Gpu { index: gpu.index });
-    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = faults.iter().map(|fault| one_line(&fault.to_string())).collect();
     let places = words::unique(faults.iter().filter_map(|fault| fault.pci));
     let message = format!(
         "The input says that {}{}: {}{}",

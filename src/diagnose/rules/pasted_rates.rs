@@ -15,6 +15,7 @@
 //! - The best rate of a GPU, with any other or with the host, lies below the rate of its model's slot, or of other GPUs of
 //!   the model, by more than the parameter, and is what a link of fewer lanes or an older generation carries. A narrow end
 //!   of a pair slows both.
+//! - A GPU has fewer lanes than others, where the input does not say how many its link can have.
 //! - No pair of modules that NVLinks join, or no collective over them, comes near the rate of their NVLinks.
 //! - Both ways together bring no more than one way: the directions share one way.
 //! - Pairs within groups of GPUs are fast, and all pairs between the groups slow alike: no GPU is slow.
@@ -28,7 +29,7 @@ use super::prelude::*;
 use crate::models;
 use ::topology::capacity;
 use model::pasted::Collective;
-use model::units::MIB;
+use model::units::{Lanes, MIB};
 
 rule! {
     "pasted-rates", Warning, All(judge);
@@ -58,10 +59,14 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let (direct, staged) = (rates(Path::Direct), rates(Path::Staged));
     let left = 1.0 - BELOW.of(evidence) / 100.0;
     let not_joined = without_nvlink(evidence, &direct, left);
-    if !not_joined.is_empty() || evidence.read_from.is_none() || evidence.measurements.is_none() {
+    if evidence.read_from.is_none() {
         return not_joined;
     }
-    let mut found = slow_gpus(evidence, &direct, &staged, left);
+    let mut found = narrow(evidence);
+    if !not_joined.is_empty() || evidence.measurements.is_none() {
+        return found.into_iter().chain(not_joined).collect();
+    }
+    found.extend(slow_gpus(evidence, &direct, &staged, left));
     found.extend(both_ways(evidence, &direct));
     // Reads show groups as well.
     let reads = evidence.measured().peer.iter().filter(|cell| cell.setup.is_plain());
@@ -69,6 +74,26 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let direct = if direct.is_empty() { reads() } else { direct };
     found.extend(groups(&direct, &staged, left).or_else(|| groups(&direct, &staged, NEAR)));
     found
+}
+
+/// Returns findings on GPUs with fewer lanes than others have, where the input does not say how many are possible.
+fn narrow(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let is_told =
+        |gpu: &Gpu| evidence.stated().any(|one| one.pci.is_some() && one.pci == gpu.pci.get());
+    let gpus = evidence.snapshot.gpus.iter();
+    let gpus = gpus.filter(|gpu| gpu.pcie_width_max.known().is_none() && !is_told(gpu));
+    let widths = gpus.filter_map(|gpu| Some((gpu.pcie_width.get()?, gpu.index)));
+    let widths = words::grouped(widths);
+    let finding = |(width, gpus, most): (&Lanes, &[u32], &Lanes)| {
+        let message = format!(
+            "The PCIe link of {} has x{width}, and other GPUs have x{most}",
+            evidence.named(gpus)
+        );
+        RULE.on_gpus(gpus, message, [Step::CheckUnderLoad, Step::ChipsetSlot])
+    };
+    let most = widths.keys().next_back();
+    let fewer = widths.iter().filter_map(|(width, gpus)| Some((width, &gpus[..], most?)));
+    fewer.filter(|(width, _, most)| width < most).map(finding).collect()
 }
 
 /// Returns findings on modules that NVLinks join, and whose rates are all far below those.
@@ -293,6 +318,30 @@ mod tests {
         assert_eq!(of("NVIDIA A100-SXM4-80GB", 4, 93.0), []);
         assert_eq!(of(hgx, 4, 131.0), []);
         only(&of("NVIDIA A100-SXM4-80GB", 4, 20.0), "pasted-rates", Severity::Error);
+    }
+
+    #[test]
+    fn lanes_are_those_of_other_gpus_if_nothing_else_says_how_many() {
+        let mut machine = empty();
+        for (index, lanes) in [(0, 16_u8), (1, 8), (2, 16)] {
+            let mut gpu = Gpu::unread(index, &Unknown::Unsupported);
+            gpu.pcie_width = Reading::Known(Lanes::try_from(lanes).unwrap());
+            machine.gpus.push(gpu);
+        }
+        let (pasted, topology, settings) =
+            (Pasted::default(), Topology::default(), Settings::default());
+        let judge = |machine: &Snapshot| {
+            RULE.judge(&Evidence {
+                read_from: Some(&pasted),
+                ..crate::testing::without_request(machine, &topology, None, &settings)
+            })
+        };
+        let found = judge(&machine);
+        let one = only(&found, "pasted-rates", Severity::Warning);
+        assert_eq!(one.message, "The PCIe link of GPU 1 has x8, and other GPUs have x16");
+        assert_advice(&RULE, &found, &["check-under-load", "chipset-slot"], &[]);
+        machine.gpus[1].pcie_width_max = Reading::Known(Lanes::try_from(8_u8).unwrap());
+        assert_eq!(judge(&machine), []);
     }
 
     #[test]

@@ -57,8 +57,8 @@ fn rates(evidence: &Evidence<'_>) -> Vec<String> {
     let measured = evidence.measured();
     let peer = measured.peer.iter().filter_map(|cell| {
         let way = match (cell.setup.direction, cell.setup.path) {
-            (Direction::BothWays, _) => BOTH,
             (_, Path::Staged) => THROUGH_HOST,
+            (Direction::BothWays, _) => BOTH,
             _ => BETWEEN,
         };
         Some((way, cell.achieved_gbps?.0))
@@ -77,10 +77,9 @@ fn rates(evidence: &Evidence<'_>) -> Vec<String> {
     let named = |(way, rates): (&&str, &Vec<f64>)| {
         let most = rates.iter().copied().fold(0.0, f64::max);
         let least = rates.iter().copied().fold(most, f64::min);
-        let range = match most - least < 0.05 {
-            true => format!("{most:.1}"),
-            false => format!("{least:.1} to {most:.1}"),
-        };
+        let ends = words::unique([least, most].map(|rate| format!("{rate:.1}")));
+        let range =
+            if ends.len() == 1 { ends.concat() } else { format!("{least:.1} to {most:.1}") };
         // Copies both ways are not those of one, and what goes through host memory shows that links are wider.
         let tells = *way != BOTH && !(*way == BETWEEN && is_wider);
         let carriers = super::pasted_rates::carriers(most, 5).filter(|_| tells);

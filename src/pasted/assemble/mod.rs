@@ -32,6 +32,8 @@ const LOG: &str = "kernel-log";
 /// Most faults, and most problems, that are named.
 const MOST_FAULTS: usize = 50;
 const MOST_PROBLEMS: usize = 20;
+/// Most lines of one meaning.
+const MOST_ALIKE: usize = 8;
 
 /// What was joined so far.
 #[derive(Default)]
@@ -321,7 +323,9 @@ impl Joined {
         meaning: Option<Meaning>,
         at: At<'_>,
     ) {
-        if self.faults.len() < MOST_FAULTS {
+        let alike = |one: &&PastedFault| one.meaning.is_some() && one.meaning == meaning;
+        let alike = self.faults.iter().filter(alike).count();
+        if self.faults.len() < MOST_FAULTS && alike < MOST_ALIKE {
             let (text, input) = (text.to_owned(), at.name.to_owned());
             self.faults.push(PastedFault { kind, text, pci, input, line: at.line, meaning });
         }

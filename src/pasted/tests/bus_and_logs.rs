@@ -183,7 +183,8 @@ fn lines_of_links_are_read_wherever_they_stand() {
             .contains("less than all 16 lanes of the PCIe link of a device that is not named")
     );
     let state = lines.lines().next_back().unwrap();
-    assert!(problems(&format!("{title}{state}\n")).contains("fewer lanes"));
+    let faults = of(&format!("{title}{state}\n")).pasted.faults;
+    assert!(faults[0].text.contains("fewer lanes") && faults[0].meaning.is_some());
     assert!(
         problems(&format!("$ lspci -vv -s 65:00.0 | grep Lnk\n{lines}"))
             .contains("link of 65:00.0")

@@ -152,9 +152,9 @@ fn links_that_are_all_inactive_are_a_fact_of_their_gpu() {
     let alone = "NVML: Unable to retrieve NVLink information as all links are inActive\n";
     assert_eq!(of(alone).snapshot.problems.len(), 1);
     // DCGM.
-    let machine = of("|   | GPU 1's NvLink link 3 is currently down. Run |\n").snapshot;
-    let link = &machine.gpus[0].nvlinks.known().unwrap()[0];
-    assert_eq!((machine.gpus[0].index, link.link, link.active.get()), (1, 3, Some(false)));
+    let faults = of("|   | GPU 1's NvLink link 3 is currently down. Run |\n").pasted.faults;
+    let meaning = faults[0].meaning.as_ref().unwrap();
+    assert!(meaning.text.contains("an NVLink of GPU 1 (as the line counts) down"));
 }
 
 #[test]

@@ -375,9 +375,14 @@ fn a_start_below_an_event_is_named_and_ends_nothing() {
 
 #[test]
 fn problems_that_differ_in_figures_only_are_told_once() {
-    let line = |n: u32| format!("[ {n}.5] nvidia-nvlink: training failed for link {n}\n");
+    let line = |n: u32| format!("[ {n}.5] nvidia-modeset: training failed for head {n}\n");
     let (_, said) = stated(&(line(3) + &line(4) + &line(5)));
     assert!(said.ends_with("and 2 alike") && said.matches("training").count() == 1, "{said}");
+    // However many lines mean the same, a fault is named.
+    let many = "CUDA error: an illegal memory access was encountered\n".repeat(500);
+    let (faults, explained) = stated(&(many + "GPU is lost\n"));
+    assert_eq!(faults, [(PastedFaultKind::Lost, None)]);
+    assert_eq!(explained.lines().count(), 8);
 }
 
 #[test]
