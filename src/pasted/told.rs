@@ -34,6 +34,8 @@ pub(crate) enum Note {
     Same(Key, Key),
     /// Number of GPUs that NVML lists.
     Listed(u32),
+    /// Number and model of GPUs in a sentence.
+    Named(usize, String),
     /// Facts of a pair; source and destination in them have no meaning.
     Pair(Key, Key, Box<GpuPair>),
     /// A word of a matrix of access whose kind is not known.
@@ -46,8 +48,6 @@ pub(crate) enum Note {
     Xid(Box<Xid>),
     /// CUDA's answer on peer access.
     Access(Key, Key, bool),
-    /// An error in place of that answer.
-    Refused(Key, Key, String),
     Peer(Key, Key, Setup, Printed),
     Local(Key, Bytes, Printed),
     HostCopy(Key, HostWay, Bytes, Printed),

@@ -22,15 +22,12 @@ const NO_HANDLE: &str = "Unable to determine the device handle";
 /// Words of the driver for libraries of another version. The versions follow, on this line or on those below.
 const API_MISMATCH: &str = "API mismatch: the client";
 
-/// Words of NCCL before the numbers of two GPUs.
-const NCCL_REFUSES: &str = "P2P is disabled between NVLINK connected GPUs ";
-
 /// Values of states that say nothing.
 const UNKNOWN: &[&str] = &["N/A", "[N/A]", "Not Supported", "Unknown", "Not Recorded"];
 
 /// All words that [`stated`] looks for: most lines have none, and are looked at once. `None` if it cannot be built.
 static CAN_STATE: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::new(messages::first_words().chain([NCCL_REFUSES])).ok());
+    LazyLock::new(|| AhoCorasick::new(messages::first_words()).ok());
 
 /// Longest words of a line that are kept.
 const LONGEST: usize = 400;
@@ -75,7 +72,8 @@ pub(crate) fn of(
         let is_read = sections.peek().is_some_and(|(first, _)| *first <= line.number);
         let text = line.text.trim();
         let mut add = |what| told.push(Told { line: line.number, what });
-        if has_output && !is_read {
+        let is_out = has_output && !is_read;
+        if is_out {
             for one in variables(text) {
                 if one.starts_with("CUDA_V") {
                     add(Note::Remark(format!("{one} renumbers GPUs")));
@@ -84,7 +82,7 @@ pub(crate) fn of(
                 }
             }
         }
-        let is_beside = has_output && !is_read && !is_furniture(text);
+        let is_beside = is_out && !is_furniture(text);
         let is_beside_only =
             |_: &Note| is_read && messages::of(text).is_some_and(|(one, _)| one.beside);
         let stated = stated(text).filter(|what| !is_beside_only(what)).or_else(|| {
@@ -129,10 +127,12 @@ pub(crate) fn of(
         } else if let Some(what) = version(text).filter(|_| !text.contains("loading ")) {
             // Of several starts in a log, the last one counts: its reader takes it.
             add(what);
-        } else if has_output && !is_read && stands_for_more(text) {
+        } else if is_out && stands_for_more(text) {
             let what =
                 format!("what \"{}\" stands for was left out, and is not known", shortened(text));
             add(Note::Remark(what));
+        } else if let Some(named) = models(text).filter(|_| is_out) {
+            add(named);
         } else if is_beside {
             unread += 1;
             first = first.or(Some((line.number, shortened(text))));
@@ -157,6 +157,24 @@ pub(crate) fn of(
     told
 }
 
+/// Returns number and model of `GPU: 8x NVIDIA A100-SXM4-80GB`, `2 * L40s`, `4x RTX 3090`.
+fn models(text: &str) -> Option<Note> {
+    let text = text.replace(['*', '×'], "x").replace(" x ", "x ");
+    let (head, rest) =
+        text.split_once("x ").filter(|(head, _)| head.ends_with(|c: char| c.is_ascii_digit()))?;
+    let number = head.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    let is_part =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit());
+    let end = rest.find([',', '.', '(', ';', ':', '`', ')']).unwrap_or(rest.len());
+    let words: Vec<&str> = rest[..end].split_whitespace().take_while(is_part).collect();
+    let name = words.join(" ");
+    let is_maker = ["NVIDIA ", "RTX ", "GeForce "].iter().any(|maker| name.starts_with(maker));
+    // A100, B200, H100, L40S, T4, V100, and no processor.
+    let is_short = name.starts_with(['A', 'B', 'H', 'L', 'T', 'V'])
+        && name.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
+    (is_maker || is_short).then_some(Note::Named(number, name))
+}
+
 /// Words of sentences that people write.
 const PROSE: &[&str] = &["I", "the", "to", "we", "my", "is", "with"];
 
@@ -172,12 +190,6 @@ fn is_prose(text: &str) -> bool {
 fn stated(text: &str) -> Option<Note> {
     if !CAN_STATE.as_ref().is_none_or(|words| words.is_match(text)) {
         return None;
-    }
-    let refused = text.split_once(NCCL_REFUSES).filter(|_| !text.contains("Fixed "));
-    if let Some((_, gpus)) = refused {
-        let gpus = gpus.split(|c: char| !c.is_ascii_digit());
-        let mut gpus = gpus.filter_map(|index| index.parse().ok()).map(Key::Index);
-        return Some(Note::Refused(gpus.next()?, gpus.next()?, shortened(text)));
     }
     let message = messages::of(text);
     let fault = message.and_then(|(message, at)| Some((message.kind?, text.get(..at)?)));
@@ -244,20 +256,25 @@ fn joined(lines: &[Line<'_>]) -> String {
     shortened(said.collect::<Vec<_>>().join(" ").split(" Please").next().unwrap_or_default())
 }
 
-/// Returns the version of libraries or module that a line of its own has.
+/// Words before the version of libraries or module, and whether it is that of the module.
+const VERSIONS: [(&str, bool); 6] = [
+    ("NVRM version: NVIDIA UNIX ", true),
+    ("loading NVIDIA UNIX ", true),
+    ("NVML library version: ", false),
+    ("river Version", false),
+    ("RIVER version", false),
+    ("KMD Version", false),
+];
+
+/// Returns the version of libraries or module that a line has.
 pub(crate) fn version(text: &str) -> Option<Note> {
     // Every line is asked.
-    if !text.contains(" UNIX ") && !text.starts_with(LIBRARY) {
+    if !text.contains("ersion") && !text.contains(" UNIX ") || text.contains("CUDA Driver") {
         return None;
     }
-    let heads = ["NVRM version: NVIDIA UNIX ", "loading NVIDIA UNIX ", LIBRARY];
-    let found = heads.iter().zip([true, true, false]);
-    let mut found =
-        found.filter_map(|(head, of_module)| Some((text.split_once(head)?.1, of_module)));
+    let mut found = VERSIONS.iter().filter_map(|(head, of)| Some((text.split_once(head)?.1, *of)));
     found.next().and_then(|(rest, of_module)| host_version(rest, of_module))
 }
-
-const LIBRARY: &str = "NVML library version: ";
 
 /// Reads the first version in a text.
 fn host_version(text: &str, of_module: bool) -> Option<Note> {

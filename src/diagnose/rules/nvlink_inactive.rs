@@ -341,6 +341,10 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
         links.inactive.iter().filter(|link| !never.contains(link)).copied().collect();
     let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
     let (subject, which) = match lost.as_slice() {
+        // Other tools do not say how many there are.
+        _ if links.active.is_empty() => {
+            (Subject::Gpu { index }, format!("All NVLinks of {gpu} are down"))
+        }
         [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),
         many => (Subject::Gpu { index }, format!("NVLinks {} of {gpu} are down", numbers(many))),
     };

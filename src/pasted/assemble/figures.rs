@@ -93,10 +93,6 @@ pub(super) fn measurements(
                 }
                 continue;
             }
-            Note::Refused(one, other, text) => {
-                let pair = pair_of(one, other, at);
-                (pair.into_iter().flat_map(|pair| [pair, pair.reversed()]).collect(), None, text)
-            }
             // Only two GPUs show which pair was meant.
             Note::Fault(kind, _, text) if kind.cuda_code().is_some() => {
                 let pairs = Pair::ordered(&only);

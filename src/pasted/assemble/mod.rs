@@ -284,6 +284,7 @@ impl Joined {
                         *by_dots |= *cut;
                     }
                 }
+                Note::Named(number, model) => self.named(*number, model, *at),
                 Note::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 Note::KernelLog => self.has_log = true,
                 Note::Fault(kind, pci, text) => self.fault(*kind, *pci, text, None, *at),
@@ -305,12 +306,21 @@ impl Joined {
                 Note::Same(..)
                 | Note::Function(_)
                 | Note::Access(..)
-                | Note::Refused(..)
                 | Note::Peer(..)
                 | Note::Local(..)
                 | Note::HostCopy(..)
                 | Note::Latency(..) => {}
             }
+        }
+    }
+
+    /// Takes the model of all GPUs, if nothing else names one. What tools print comes first.
+    fn named(&mut self, number: usize, model: &str, at: At<'_>) {
+        let is_free = self.gpus.values().all(|gpu| gpu.name.known().is_none());
+        if is_free && number == self.gpus.len() {
+            let all = self.gpus.values_mut();
+            all.for_each(|gpu| gpu.name = Reading::Known(model.to_owned()));
+            self.remarks.push(format!("a sentence names the model: {model} (inferred; {at})"));
         }
     }
 

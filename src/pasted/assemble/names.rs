@@ -92,11 +92,11 @@ pub(super) fn keys(what: &Note) -> Vec<&Key> {
         | Note::SomeAccess(one, other, _)
         | Note::Bond(one, other, _)
         | Note::Access(one, other, _)
-        | Note::Refused(one, other, _)
         | Note::Peer(one, other, ..)
         | Note::Latency(one, other, ..) => vec![one, other],
         Note::Host(_)
         | Note::Listed(_)
+        | Note::Named(..)
         | Note::Function(_)
         | Note::Xid(_)
         | Note::Fault(..)

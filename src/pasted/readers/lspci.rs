@@ -160,16 +160,11 @@ fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let what = format!("of the PCIe link of {name}: {text}");
             let most = function.facts.width_max.get().map(Lanes::number);
             let is_less = function.facts.width.get().map(Lanes::number) < most;
-            notes.add(
-                line.number,
-                match (is_less || is_narrow(text), most) {
-                    (true, Some(most)) => {
-                        Note::Problem(format!("less than all {most} lanes {what}"))
-                    }
-                    (true, None) => Note::Problem(format!("less than all lanes {what}")),
-                    (false, _) => Note::Remark(format!("all lanes {what}")),
-                },
-            );
+            let note = match is_less || is_narrow(text) {
+                true => Note::Problem(format!("less than all lanes {what}")),
+                false => Note::Remark(format!("all lanes {what}")),
+            };
+            notes.add(line.number, note);
         }
     }
     if known.is_some() {

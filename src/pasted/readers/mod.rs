@@ -32,7 +32,6 @@ pub(crate) static READERS: &[Reader] = &[
     smi_list::READER,
     smi_nvlink::STATUS,
     smi_nvlink::ERRORS,
-    smi_nvlink::DCGM,
     smi_query::READER,
     smi_table::READER,
     smi_csv::READER,

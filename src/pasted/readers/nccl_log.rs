@@ -13,14 +13,11 @@ use model::units::PciAddress;
 pub(crate) const READER: Reader =
     Reader { kind: "nccl-log", tool: "NCCL_DEBUG=INFO", begins: |line| said(line).is_some(), read };
 
-/// Most warnings that are named.
-const MOST_WARNINGS: usize = 10;
-
 /// Most pairs that are named of one way.
 const MOST_PAIRS: usize = 64;
 
-/// Words of NCCL before the numbers of two GPUs on one PCIe tree of which NVML says that they have no peer access.
-const REFUSES: &str = "P2P is disabled between connected GPUs ";
+/// Words of NCCL before the numbers of two GPUs of which NVML says that they have no peer access.
+const REFUSES: &str = "connected GPUs ";
 
 /// Takes `2 and 1. You can repress this message ...`: numbers of NVML.
 fn refused(ends: &str, line: u32, notes: &mut Notes) {
@@ -52,7 +49,6 @@ fn said(line: &str) -> Option<(bool, &str)> {
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     let mut ways: BTreeMap<String, (BTreeSet<String>, u32)> = BTreeMap::new();
     let mut variables: BTreeMap<String, u32> = BTreeMap::new();
-    let mut warnings: Vec<String> = Vec::new();
     let (mut used, mut strange) = (0, 0);
     for (place, line) in ahead.lines.iter().enumerate() {
         let text = line.text.trim();
@@ -72,16 +68,12 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         };
         (used, strange) = (place + 1, 0);
         if warning && !is_fault(message) {
-            let short = shortened(message);
-            if warnings.len() < MOST_WARNINGS && !warnings.contains(&short) {
-                // The part of NCCL that warns stands before its words.
-                let is_error = ["ailure", "rror"].iter().any(|word| short.contains(word))
-                    || messages::meaning(text).is_some();
-                let said = shortened(text);
-                let what = if is_error { Note::Problem(said) } else { Note::Remark(said) };
-                notes.add(line.number, what);
-                warnings.push(short);
-            }
+            // The part of NCCL that warns stands before its words.
+            let is_error = ["ailure", "rror"].iter().any(|word| message.contains(word))
+                || messages::meaning(text).is_some();
+            let said = shortened(text);
+            let what = if is_error { Note::Problem(said) } else { Note::Remark(said) };
+            notes.add(line.number, what);
         }
         device(message, line.number, notes);
         if let Some((_, ends)) = message.split_once(REFUSES) {

@@ -6,6 +6,7 @@ use model::flow::Setup;
 use model::measurement::Verified;
 use model::pasted::PastedFaultKind;
 use model::placement::{Placement, StreamKind};
+use model::reading::Reading;
 use model::units::{Bytes, MIB};
 
 pub(crate) const READER: Reader = Reader {
@@ -45,7 +46,13 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             "No" => false,
             _ => return None,
         };
-        notes.add(line.number, Note::Access(gpu(from)?, gpu(to)?, possible));
+        let (from_gpu, to_gpu) = (gpu(from)?, gpu(to)?);
+        for (key, text) in [(&from_gpu, from), (&to_gpu, to)] {
+            if let Some((name, _)) = text.trim().split_once(" (") {
+                notes.gpu(line.number, key, |gpu| gpu.name = Reading::Known(name.to_owned()));
+            }
+        }
+        notes.add(line.number, Note::Access(from_gpu, to_gpu, possible));
         return Some(1);
     }
     // What stood above the kernels may be cut off.

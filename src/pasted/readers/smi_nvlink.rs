@@ -22,37 +22,6 @@ list! {
     ERRORS "-errors" 'e' errors,
 }
 
-/// `dcgmi nvlink --link-status`: a letter for each link below the line of its GPU.
-pub(crate) const DCGM: Reader = Reader {
-    kind: "dcgm-nvlink",
-    tool: "dcgmi nvlink -s",
-    begins: |line| dcgm_gpu(line).is_some(),
-    read: read_letters,
-};
-
-/// Takes the index from `gpuId 0:`.
-fn dcgm_gpu(line: &str) -> Option<Key> {
-    line.strip_prefix("gpuId ")?.strip_suffix(':')?.parse().ok().map(Key::Index)
-}
-
-fn read_letters(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
-    let gpu = dcgm_gpu(ahead.lines.first()?.text.trim())?;
-    let row = ahead.lines.get(1)?;
-    for (number, letter) in (0..MOST_LINKS).zip(row.text.split_whitespace()) {
-        // Up, Down; `X` is disabled and `_` not supported.
-        let active = match letter {
-            "U" => Some(true),
-            "D" => Some(false),
-            "X" | "_" => None,
-            _ => return None,
-        };
-        if let Some(active) = active {
-            notes.link(row.number, &gpu, number, |link| link.active = Reading::Known(active));
-        }
-    }
-    Some(2)
-}
-
 fn begins(line: &str) -> bool {
     heading(line).is_some()
 }

@@ -127,6 +127,10 @@ fn take(matrix: &Named<'_>, pcie_only: bool, notes: &mut Notes) {
             }
         });
     }
+    // Rows may be cut off.
+    for key in matrix.columns.iter().filter_map(|name| gpu(name)) {
+        notes.gpu(last, &key, |_| {});
+    }
     if matrix.columns.iter().any(|name| name.starts_with("NIC") || name.contains("mlx")) {
         let near = near.join(", ");
         notes.add(last, Note::Remark(format!("adapters near each GPU (PIX, PXB): {near}")));

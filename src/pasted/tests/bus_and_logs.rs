@@ -177,10 +177,14 @@ fn lines_of_links_are_read_wherever_they_stand() {
         );
         assert_eq!(gpu.name, Reading::Known("NVIDIA A100 PCIe 80GB".into()));
     }
-    let problems = |text: &str| of(text).snapshot.problems.join("\n");
+    let problems = |text: &str| {
+        let machine = of(text);
+        let explained = machine.pasted.faults.into_iter().map(|fault| fault.text);
+        machine.snapshot.problems.into_iter().chain(explained).collect::<Vec<_>>().join("\n")
+    };
     assert!(
         problems(lines)
-            .contains("less than all 16 lanes of the PCIe link of a device that is not named")
+            .contains("less than all lanes of the PCIe link of a device that is not named")
     );
     let state = lines.lines().next_back().unwrap();
     let faults = of(&format!("{title}{state}\n")).pasted.faults;

@@ -147,10 +147,32 @@ fn an_error_of_peer_access_is_that_of_the_only_pair() {
     let text = "Cuda failure p.cu:1: 'mapping of buffer object failed'\n";
     let pairs = said(&format!("{TABLE}\n{text}"));
     assert!(pairs.iter().all(|said| said.failure_code == Some(205)) && pairs.len() == 2);
-    let nccl = "P2P is disabled between NVLINK connected GPUs 5 and 4. This should not be\n";
-    let pairs = said(nccl);
-    assert_eq!(pairs[0].pair, pair(4, 5));
-    assert!(pairs.iter().all(|said| said.failure.is_some()), "{pairs:?}");
+    let machine =
+        of("n:1:2 [5] NCCL WARN P2P is disabled between NVLINK connected GPUs 5 and 4. This\n");
+    let said = machine.snapshot.pair(pair(4, 5)).map(|said| said.p2p_read.clone());
+    assert_eq!(said, Some(Reading::Known(P2pStatus::NotSupported)));
+    assert!(machine.pasted.faults[0].meaning.is_some());
+}
+
+#[test]
+fn a_sentence_names_the_model_of_as_many_gpus_as_there_are() {
+    let matrix = "GPU0 X NODE\nGPU1 NODE X\n";
+    for (text, wanted) in [
+        ("- GPU: 2x NVIDIA A100-SXM4-80GB", Some("NVIDIA A100-SXM4-80GB")),
+        ("[Bug]: stuck on 2 * L40S", Some("L40S")),
+        ("2x RTX 3090, NVLink", Some("RTX 3090")),
+        ("8x NVIDIA A100-SXM4-80GB", None),
+        ("2x Intel Xeon 6430", None),
+        ("2x E5-2680", None),
+        ("it was 2x slower", None),
+    ] {
+        let machine = of(&format!("{text}\n{matrix}"));
+        let name = machine.snapshot.gpus[1].name.known().map(String::as_str);
+        assert_eq!(name, wanted, "{text}");
+    }
+    // What a tool prints comes first.
+    let machine = of(&format!("2x RTX 3090\n{QUERY}"));
+    assert_ne!(machine.snapshot.gpus[0].name, Reading::Known("RTX 3090".into()));
 }
 
 #[test]
