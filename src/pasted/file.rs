@@ -45,18 +45,14 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Most files of an archive.
 const MOST_FILES: usize = 1000;
 
-/// Longest name of a file in an archive, characters; the rest is cut.
-const LONGEST_NAME: usize = 255;
-
 /// First bytes of compressed files (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");
 
-/// First bytes of what is not unpacked here: xz, zstd, bzip2, 7z and zip.
-const OTHERS: [&[u8]; 5] =
-    [b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh", b"7z\xbc\xaf\x27\x1c", b"PK\x03\x04"];
+/// First bytes of what is not unpacked here: xz, zstd, bzip2 and zip.
+const OTHERS: [&[u8]; 4] = [b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh", b"PK\x03\x04"];
 
 /// Returns true for bytes that are compressed in a way that is not unpacked here.
 fn is_other(bytes: &[u8]) -> bool {
@@ -155,7 +151,7 @@ impl<'a> Texts<'a> {
         }
         // An archive in an archive is not read.
         let is_packed = is_packed(&bytes);
-        let inside: String = inside.chars().take(LONGEST_NAME).collect();
+        let inside: String = inside.chars().take(255).collect();
         let text = text(bytes).filter(|text| !text.is_empty());
         if let Some(text) = text.filter(|_| !is_packed) {
             self.inputs.push(Input { name: format!("{}/{inside}", self.archive), text, is_cut });

@@ -189,11 +189,14 @@ fn without_colours(line: &str) -> Cow<'_, str> {
     let mut rest = line;
     while let Some(at) = rest.find('[') {
         plain.push_str(&rest[..at]);
-        let behind = rest[at + 1..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
-        rest = behind.strip_prefix('m').unwrap_or_else(|| {
-            plain.push('[');
-            &rest[at + 1..]
-        });
+        let inside = &rest[at + 1..];
+        let behind = inside.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        // `[mem 0x…]` is no colour.
+        rest =
+            behind.strip_prefix('m').filter(|_| !inside.starts_with("mem")).unwrap_or_else(|| {
+                plain.push('[');
+                inside
+            });
     }
     plain.push_str(rest);
     Cow::Owned(plain)

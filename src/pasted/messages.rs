@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use serde::Deserialize;
 
 use model::finding::Severity;
@@ -32,6 +33,11 @@ struct Messages {
     message: Vec<Message>,
     /// Beginnings of lines that tools print beside what they found.
     beside: Vec<String>,
+    /// Parts of what stands before words that a line only mentions: commands, sentences, other devices.
+    mention: Vec<String>,
+    /// Ends of what stands right before words that are denied, and beginnings of what stands right behind them.
+    denied_before: Vec<String>,
+    denied_behind: Vec<String>,
 }
 
 /// Stands for any text between two parts of a message.
@@ -40,36 +46,59 @@ const ANY: &str = " … ";
 static MESSAGES: LazyLock<Messages> =
     LazyLock::new(|| toml::from_str(include_str!("messages.toml")).unwrap_or_default());
 
-/// Returns the first part of each message.
-pub(crate) fn first_words() -> impl Iterator<Item = &'static str> {
-    let words = MESSAGES.message.iter().flat_map(|message| &message.words);
-    words.filter_map(|words| words.split(ANY).next())
-}
+/// Finds the first parts of all words, and the place of the message and the words of each.
+static FIRST: LazyLock<(Option<AhoCorasick>, Vec<(usize, &str)>)> = LazyLock::new(|| {
+    let all = MESSAGES.message.iter().enumerate();
+    let words = |(place, one): (usize, &'static Message)| {
+        one.words.iter().map(move |words| (place, words.as_str()))
+    };
+    let places: Vec<(usize, &str)> = all.flat_map(words).collect();
+    let first = places.iter().filter_map(|(_, words)| words.split(ANY).next());
+    (AhoCorasick::new(first).ok(), places)
+});
 
 /// Returns true for what tools print beside what they found.
 pub(crate) fn is_beside(text: &str) -> bool {
     MESSAGES.beside.iter().any(|start| text.starts_with(start))
 }
 
-/// Returns the first message that a line has, and where it begins.
-pub(crate) fn of(text: &str) -> Option<(&'static Message, usize)> {
-    MESSAGES.message.iter().find_map(|message| {
-        let at = message.words.iter().find_map(|words| found(text, words))?;
-        Some((message, at))
-    })
+/// Returns the first message that a line states.
+pub(crate) fn of(text: &str) -> Option<&'static Message> {
+    let (finder, places) = &*FIRST;
+    let found = finder.as_ref()?.find_overlapping_iter(text).filter_map(|found| {
+        let (place, words) = places.get(found.pattern().as_usize())?;
+        let behind = behind(text.get(found.end()..)?, words)?;
+        (!is_mention(text.get(..found.start())?, behind)).then_some(*place)
+    });
+    MESSAGES.message.get(found.min()?)
 }
 
-/// Returns where all parts of a message stand in a text, in their order.
-fn found(text: &str, words: &str) -> Option<usize> {
-    let mut parts = words.split(ANY);
-    let first = text.find(parts.next()?)?;
-    let behind = text.get(first..)?;
-    parts.try_fold(behind, |rest, part| Some(rest.split_once(part)?.1)).map(|_| first)
+/// Returns what stands behind all parts of words in a line, from what stands behind the first one.
+fn behind<'a>(rest: &'a str, words: &str) -> Option<&'a str> {
+    let rest =
+        words.split(ANY).skip(1).try_fold(rest, |rest, part| Some(rest.split_once(part)?.1))?;
+    let is_cut = words.ends_with(char::is_numeric) && rest.starts_with(char::is_numeric);
+    (!is_cut).then_some(rest)
+}
+
+/// Returns true if a line only names or denies what stands between these parts.
+fn is_mention(head: &str, tail: &str) -> bool {
+    let is_quoted = head.contains(" \"") && !head.contains("NVRM: ") && !head.starts_with('{');
+    let tail = tail.trim_start_matches(char::is_alphabetic).trim_start();
+    let is_behind = |part: &String| {
+        let behind = tail.strip_prefix(part.as_str());
+        behind.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)) || tail.ends_with(part)
+    };
+    is_quoted
+        || tail.contains("pass\"")
+        || MESSAGES.mention.iter().any(|part| head.contains(part))
+        || MESSAGES.denied_before.iter().any(|part| head.trim_end().ends_with(part))
+        || MESSAGES.denied_behind.iter().any(is_behind)
 }
 
 /// Returns what a line means, if it has a message that no rule judges.
 pub(crate) fn meaning(text: &str) -> Option<Meaning> {
-    let (Message { level, means, advice, follows, .. }, _) = of(text)?;
+    let Message { level, means, advice, follows, .. } = of(text)?;
     let text = means.as_ref()?.replace("{gpu}", &gpu(text));
     Some(Meaning { severity: (*level)?, text, advice: advice.clone()?, follows: *follows })
 }
@@ -77,7 +106,7 @@ pub(crate) fn meaning(text: &str) -> Option<Meaning> {
 /// Names the GPU that a line names by its number: `GPU5`, `GPU 5`.
 fn gpu(text: &str) -> String {
     let numbers = text.split("GPU").skip(1).filter_map(|rest| {
-        let rest = rest.trim_start_matches([' ', ':', '#']);
+        let rest = rest.trim_start();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let is_address = rest[digits..].starts_with(|c: char| c == ':' || c.is_ascii_alphabetic());
         (1..3).contains(&digits).then_some(&rest[..digits]).filter(|_| !is_address)
@@ -106,20 +135,57 @@ mod tests {
                 "{message:?}"
             );
             for words in &message.words {
-                assert!(words.len() > 3 && found(words, words) == Some(0), "{words}");
+                let line = words.replace(ANY, " x ");
+                assert!(words.len() > 3 && of(&line).is_some(), "{words}");
             }
         }
     }
 
     #[test]
     fn a_message_is_the_first_whose_parts_all_follow_each_other() {
-        assert_eq!(found("a BAR 1 of b: no space for c", "BAR 1 … no space for"), Some(2));
-        assert_eq!(found("no space for BAR 1", "BAR 1 … no space for"), None);
+        assert_eq!(behind(" of b: no space for c", "BAR 1 … no space for"), Some(" c"));
+        assert_eq!(behind(" of b", "BAR 1 … no space for"), None);
+        assert_eq!(behind("0 of b", "Xid 79"), None);
         let gsp = meaning("NVRM: GPU5 _kgspLogRpcTimeout: *** GSP Timeout ***").unwrap();
         assert!(gsp.text.contains("of GPU 5 (as the line counts) stopped"), "{}", gsp.text);
         let other = meaning("NVRM: GPU 0000:04:00.0: GSP Timeout").unwrap();
         assert!(other.text.contains("of a GPU stopped"), "{}", other.text);
         assert_eq!(meaning("No devices were found"), None);
         assert_eq!(meaning("all is well"), None);
+    }
+
+    #[test]
+    fn what_is_denied_or_only_named_is_not_stated() {
+        for text in [
+            "there is no Xid 79",
+            "GPU health OK: 0 uncorrectable ECC errors",
+            "Uncorrectable ECC errors: 0",
+            "(uncorrectable ECC errors = 0)",
+            "it has not fallen off the bus",
+            "Test Xid 79 check PASSED",
+            "#define NV_ERR_RESET_REQUIRED 0x66",
+            "In case of a Driver/library version mismatch, reboot",
+            "Drain and Reset Recommended : No",
+            "ACSCap: SrcValid+ ReqRedir+ CmpltRedir+",
+            "NCCL watchdog thread terminated normally",
+            "md0 is running in degraded mode",
+            "XID 4800 aborted",
+            "error 8021 in line",
+            "amdgpu 0000:03:00.0: GPU is lost",
+            "rm -f /dev/shm/nccl-*",
+            "  Key and state: FAULTY",
+            "type: XidCriticalError",
+        ] {
+            assert!(of(text).is_none(), "{text}");
+        }
+        for text in [
+            "GPU 3 reported Xid 79 today",
+            "Uncorrectable ECC errors: 3",
+            "Drain and Reset Recommended : Yes",
+            "ACSCtl: SrcValid+ ReqRedir+",
+            "NVRM: status 0x0000000f for fn 78!",
+        ] {
+            assert!(of(text).is_some(), "{text}");
+        }
     }
 }

@@ -1,13 +1,9 @@
 //! Lines that state a fault or an error, whatever output they stand in, and lines that nothing was read from.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::LazyLock;
-
-use aho_corasick::AhoCorasick;
 
 use super::lines::{Line, command, is_name};
 use super::messages;
-use super::readers::is_bad;
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
@@ -25,10 +21,6 @@ const API_MISMATCH: &str = "API mismatch: the client";
 /// Values of states that say nothing.
 const UNKNOWN: &[&str] = &["N/A", "[N/A]", "Not Supported", "Unknown", "Not Recorded"];
 
-/// All words that [`stated`] looks for: most lines have none, and are looked at once. `None` if it cannot be built.
-static CAN_STATE: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::new(messages::first_words()).ok());
-
 /// Longest words of a line that are kept.
 const LONGEST: usize = 400;
 
@@ -39,7 +31,7 @@ const NEAR: usize = 8;
 const MOST: usize = 100;
 
 /// Words of lines that are named if no reader took them.
-const WRONG: &[&str] = &["error", "fatal", "fail", "lost", "inactive", "downgraded", "err!"];
+const WRONG: &[&str] = &["error", "fatal", "fail", "lost", "inactive", "downgraded"];
 
 /// Returns true for a line that tells of something wrong. A count of 0 does not.
 pub(crate) fn is_wrong(text: &str) -> bool {
@@ -83,11 +75,9 @@ pub(crate) fn of(
             }
         }
         let is_beside = is_out && !is_furniture(text);
-        let is_beside_only =
-            |_: &Note| is_read && messages::of(text).is_some_and(|(one, _)| one.beside);
+        let is_beside_only = |_: &Note| is_read && messages::of(text).is_some_and(|one| one.beside);
         let stated = stated(text).filter(|what| !is_beside_only(what)).or_else(|| {
-            (is_beside && (is_wrong(text) && !is_prose(text) || is_bad(text)))
-                .then(|| Note::Problem(shortened(text)))
+            (is_beside && is_wrong(text) && !is_prose(text)).then(|| Note::Problem(shortened(text)))
         });
         if let Some(mut what) = stated {
             if let Note::Fault(Kind::Lost, at, _) = &what {
@@ -117,6 +107,14 @@ pub(crate) fn of(
                         let named = words.split("the version ").skip(1).zip([false, true]);
                         named.filter_map(|(rest, of)| host_version(rest, of)).for_each(&mut add);
                     } else if let Some(at) = at.filter(|_| words.contains(NO_HANDLE)) {
+                        // `for GPU3: 0000:4D:00.0`
+                        let index = words
+                            .split("GPU")
+                            .nth(1)
+                            .and_then(|rest| rest.split_once(": ")?.0.parse().ok());
+                        if let Some(index) = index {
+                            add(Note::Same(Key::Index(index), Key::Pci(at)));
+                        }
                         let mut gpu = Gpu::unread(0, &NOT_THERE);
                         gpu.pci = Reading::Known(at);
                         add(Note::Gpu(Key::Pci(at), Box::new(gpu)));
@@ -188,28 +186,11 @@ fn is_prose(text: &str) -> bool {
 
 /// Returns the fault or error that a line states.
 fn stated(text: &str) -> Option<Note> {
-    if !CAN_STATE.as_ref().is_none_or(|words| words.is_match(text)) {
-        return None;
-    }
-    let message = messages::of(text);
-    let fault = message.and_then(|(message, at)| Some((message.kind?, text.get(..at)?)));
-    if let Some((kind, _)) = fault.filter(|(_, head)| !is_mention(text, head)) {
-        return Some(Note::Fault(kind, address(text), shortened(text)));
-    }
-    let (_, at) = message?;
-    let is_mention = text.get(..at).is_some_and(|head| is_mention(text, head));
-    (!is_mention).then(|| Note::Problem(shortened(text)))
-}
-
-/// Parts of what stands before a fault that a line does not state: commands and sentences.
-const MENTIONS: &[&str] =
-    &["grep ", "if ", "If ", " means ", " no GPU", "print(", "Fixed ", "PASS]"];
-
-/// Returns true if a line only names a fault, which stands behind this part of it.
-fn is_mention(text: &str, head: &str) -> bool {
-    let is_quoted = head.contains(" \"") && !head.contains("NVRM: ") && !text.starts_with('{');
-    let is_none = text.ends_with(": no") || text.ends_with(": 0") || text.contains("\"pass\"");
-    is_quoted || is_none || MENTIONS.iter().any(|part| head.contains(part))
+    let kind = messages::of(text)?.kind;
+    Some(match kind {
+        Some(kind) => Note::Fault(kind, address(text), shortened(text)),
+        None => Note::Problem(shortened(text)),
+    })
 }
 
 /// Returns true if a line states a fault, so that its reader need not.
@@ -257,12 +238,11 @@ fn joined(lines: &[Line<'_>]) -> String {
 }
 
 /// Words before the version of libraries or module, and whether it is that of the module.
-const VERSIONS: [(&str, bool); 6] = [
+const VERSIONS: [(&str, bool); 5] = [
     ("NVRM version: NVIDIA UNIX ", true),
     ("loading NVIDIA UNIX ", true),
     ("NVML library version: ", false),
     ("river Version", false),
-    ("RIVER version", false),
     ("KMD Version", false),
 ];
 

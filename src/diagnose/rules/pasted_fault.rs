@@ -79,7 +79,7 @@ fn explained(evidence: &Evidence<'_>, meaning: &Meaning, faults: &[&PastedFault]
         meaning.text,
         words::after(", at ", (places.len() > 1).then(|| words::addresses(&places))),
         lines[..lines.len().min(QUOTED)].join(", ").replace("; ", ", "),
-        words::further(" and ", lines.len().saturating_sub(QUOTED), "further line"),
+        if lines.len() > QUOTED { " and further ones" } else { "" },
     );
     let plan = [Step::AsExplained(meaning.advice.clone())];
     RULE.finding(gpu.unwrap_or(Subject::Machine), message, plan)
@@ -193,9 +193,9 @@ fn finding(
         ),
         TestFailed => ("a test of {} failed", Plan::now([Step::CheckWithPeerscope, Step::RunDcgm])),
         PcieFatal => (
-            match says("(Fatal)") {
-                true => "{} had fatal PCIe errors",
-                false => "{} was not recovered from PCIe errors",
+            match says("can't recover") {
+                true => "{} was not recovered from PCIe errors",
+                false => "{} had fatal PCIe errors",
             },
             Plan::now([Step::AerLog, Step::CheckWithPeerscope])
                 .if_it_stays(gpu.map(|gpu| Step::Reseat(Part::of(&[gpu.index])))),

@@ -81,19 +81,8 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
 }
 
 /// Further parts of words with which the driver reports that something is wrong.
-const MORE: &[&str] = &[
-    "xid",
-    "timed out",
-    "timeout",
-    "mismatch",
-    "not supported",
-    "is 0m",
-    "unable",
-    "cannot",
-    "page_fault",
-    "external power",
-    "no nvidia gpu",
-];
+const MORE: &[&str] =
+    &["xid", "timed out", "timeout", "mismatch", "not supported", "unable", "cannot"];
 
 /// Parts of the kernel whose errors are named.
 const OURS: &[&str] = &["nvidia", "pcieport"];

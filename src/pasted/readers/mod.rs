@@ -18,7 +18,6 @@ mod smi_table;
 mod smi_topo;
 
 use super::reader::Reader;
-pub(crate) use smi_facts::is_bad;
 
 /// All kinds, the more specific ones first.
 pub(crate) static READERS: &[Reader] = &[

@@ -76,6 +76,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         rows.iter().enumerate().max_by(|(_, one), (_, other)| one.0.bus.total_cmp(&other.0.bus));
     if let Some((place, (row, line))) = best {
         let (rate, bytes) = (row.bus, Bytes(row.bytes));
+        let is_small = rows.iter().all(|(row, _)| row.bytes < MIB);
+        let kind = if is_small { " (latency, not bandwidth)" } else { "" };
         let over = match (gpus, row.ranks()) {
             (known, Some(ranks)) if u64::from(known) < ranks => {
                 format!("about {ranks} GPUs (inferred)")
@@ -83,20 +85,15 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             (0, None) => "unnamed GPUs".to_owned(),
             _ => format!("{gpus} GPUs"),
         };
-        let largest = rows.iter().map(|(row, _)| row.bytes).max().unwrap_or(0);
-        let what = if largest < MIB {
-            format!("nccl-tests over {over} end at {}: latency, not bandwidth", Bytes(largest))
-        } else {
-            format!(
-                "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes} over {over}{}; one collective does not \
+        let what = format!(
+            "nccl-tests reached a bus bandwidth of {rate} GB/s with {bytes}{kind} over {over}{}; one collective does not \
                  show which link limits it",
-                if rows.iter().all(|(row, _)| row.checked && row.wrong == 0) {
-                    ", no wrong values"
-                } else {
-                    ""
-                }
-            )
-        };
+            if rows.iter().all(|(row, _)| row.checked && row.wrong == 0) {
+                ", no wrong values"
+            } else {
+                ""
+            }
+        );
         notes.add(*line, Note::Remark(what));
         if hosts.len() == 1 {
             let (bytes, bus_gbps) = (Bytes(row.bytes), GbPerSecond(row.bus));

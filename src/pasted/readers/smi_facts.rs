@@ -90,12 +90,6 @@ fn bad(near: &str, key: &str, value: &str) -> Option<PastedFaultKind> {
     })
 }
 
-/// Returns true for such a state that stands in no block of a GPU.
-pub(crate) fn is_bad(text: &str) -> bool {
-    let state = text.split_once(" : ");
-    state.is_some_and(|(key, value)| bad("", &plain(key), value.trim()).is_some())
-}
-
 impl State {
     pub(super) fn of(gpu: Option<Key>) -> Self {
         Self { gpu, ..Self::default() }
