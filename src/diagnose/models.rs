@@ -206,8 +206,8 @@ pub(crate) fn rows() -> impl Iterator<Item = Expected> {
 /// NVLinks of a module that NVSwitches connect, by words of its product name. All boards with NVSwitches connect all of
 /// them. A800 and H800 were made with fewer for export; bridges and boards without switches are not meant.
 const SWITCHED: [(u8, &[&str]); 4] = [
-    // NVIDIA V100 data sheet: 300 GB/s both ways; HGX-2.
-    (6, &["V100"]),
+    // NVIDIA V100 data sheet: 300 GB/s both ways; HGX-2. Boards of V100-SXM2 have no switches.
+    (6, &["SXM3"]),
     // NVIDIA A800 data sheet and H800: 400 GB/s both ways.
     (8, &["A800", "H800"]),
     // NVIDIA A100 data sheet: 600 GB/s both ways.

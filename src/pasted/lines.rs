@@ -120,7 +120,7 @@ fn without_tags(mut line: &str) -> Cow<'_, str> {
         if start.starts_with("```") || start.starts_with("~~~") {
             return Cow::Borrowed("");
         }
-        if let Some(rest) = start.strip_prefix('`') {
+        if let Some(rest) = start.strip_prefix('`').or_else(|| start.strip_prefix("- ")) {
             line = rest.trim_end_matches('`');
             continue;
         }

@@ -33,11 +33,14 @@ struct Messages {
     message: Vec<Message>,
     /// Beginnings of lines that tools print beside what they found.
     beside: Vec<String>,
+    /// Beginnings of names of GPUs.
+    models: Vec<String>,
     /// Parts of what stands before words that a line only mentions: commands, sentences, other devices.
     mention: Vec<String>,
-    /// Ends of what stands right before words that are denied, and beginnings of what stands right behind them.
+    /// Ends of what stands before words that are denied, values right behind them, and ends of their clause.
     denied_before: Vec<String>,
     denied_behind: Vec<String>,
+    denied_end: Vec<String>,
 }
 
 /// Stands for any text between two parts of a message.
@@ -62,6 +65,11 @@ pub(crate) fn is_beside(text: &str) -> bool {
     MESSAGES.beside.iter().any(|start| text.starts_with(start))
 }
 
+/// Returns true for the name of a GPU.
+pub(crate) fn is_model(name: &str) -> bool {
+    MESSAGES.models.iter().any(|start| name.starts_with(start))
+}
+
 /// Returns the first message that a line states.
 pub(crate) fn of(text: &str) -> Option<&'static Message> {
     let (finder, places) = &*FIRST;
@@ -83,17 +91,24 @@ fn behind<'a>(rest: &'a str, words: &str) -> Option<&'a str> {
 
 /// Returns true if a line only names or denies what stands between these parts.
 fn is_mention(head: &str, tail: &str) -> bool {
-    let is_quoted = head.contains(" \"") && !head.contains("NVRM: ") && !head.starts_with('{');
+    let is_quoted = head.contains(" \"") && !head.starts_with('{');
+    // `^` stands for the start of the line.
+    let head = format!("^{}", head.trim_end());
+    let clause = head.rsplit([',', ';']).next().unwrap_or_default();
     let tail = tail.trim_start_matches(char::is_alphabetic).trim_start();
-    let is_behind = |part: &String| {
-        let behind = tail.strip_prefix(part.as_str());
-        behind.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)) || tail.ends_with(part)
+    let end = tail.split([',', ';']).next().unwrap_or_default();
+    let is_value = |part: &String| {
+        let rest = tail.strip_prefix(part.as_str()).map(str::trim_start);
+        rest.is_some_and(|rest| {
+            part.ends_with(' ') || rest.is_empty() || rest.starts_with([',', ';', '|', '(', ')'])
+        })
     };
     is_quoted
         || tail.contains("pass\"")
-        || MESSAGES.mention.iter().any(|part| head.contains(part))
-        || MESSAGES.denied_before.iter().any(|part| head.trim_end().ends_with(part))
-        || MESSAGES.denied_behind.iter().any(is_behind)
+        || MESSAGES.mention.iter().any(|part| clause.contains(part))
+        || MESSAGES.denied_before.iter().any(|part| head.ends_with(part))
+        || MESSAGES.denied_behind.iter().any(is_value)
+        || MESSAGES.denied_end.iter().any(|part| end.ends_with(part))
 }
 
 /// Returns what a line means, if it has a message that no rule judges.
@@ -174,12 +189,32 @@ mod tests {
             "amdgpu 0000:03:00.0: GPU is lost",
             "rm -f /dev/shm/nccl-*",
             "  Key and state: FAULTY",
+            "| Uncorrectable ECC errors | 0 |",
+            "uncorrectable ECC errors,0",
+            "Uncorrectable ECC error count: 0 (OK)",
+            "No GPU has fallen off the bus",
+            "fork may deadlock",
+            "     Active: inactive (dead) since Mon",
+            "State                : In Progress",
+            "GPU Direct RDMA Disabled for GPU 0 / HCA 3 (distance 7 > 5)",
             "type: XidCriticalError",
         ] {
             assert!(of(text).is_none(), "{text}");
         }
         for text in [
             "GPU 3 reported Xid 79 today",
+            "GPU 0 uncorrectable ECC error encountered",
+            "rank 0 Xid 94",
+            "Xid 79: Node cordoned",
+            "GPU has fallen off the bus: not responding",
+            "GPU 2 has fallen off the bus, the others are OK",
+            "GPU 1 Xid 79, GPU 2 passed",
+            "Uncorrectable ECC errors: 3, Correctable: 0",
+            "uncorrectable ECC errors: 0x2",
+            "nvme is fine but GPU 3 has fallen off the bus",
+            "all tests passed except GPU 2, which has fallen off the bus",
+            "alarm - Xid 79 on gpu07",
+            "A DBE (double-bit volatile ECC error) was found in GPU 3",
             "Uncorrectable ECC errors: 3",
             "Drain and Reset Recommended : Yes",
             "ACSCtl: SrcValid+ ReqRedir+",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::lines::{Line, command, is_name};
-use super::messages;
+use super::messages::{self, is_model};
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
@@ -75,8 +75,8 @@ pub(crate) fn of(
             }
         }
         let is_beside = is_out && !is_furniture(text);
-        let is_beside_only = |_: &Note| is_read && messages::of(text).is_some_and(|one| one.beside);
-        let stated = stated(text).filter(|what| !is_beside_only(what)).or_else(|| {
+        let is_taken = is_read && messages::of(text).is_some_and(|one| one.beside);
+        let stated = stated(text).filter(|_| !is_taken).or_else(|| {
             (is_beside && is_wrong(text) && !is_prose(text)).then(|| Note::Problem(shortened(text)))
         });
         if let Some(mut what) = stated {
@@ -155,32 +155,33 @@ pub(crate) fn of(
     told
 }
 
-/// Returns number and model of `GPU: 8x NVIDIA A100-SXM4-80GB`, `2 * L40s`, `4x RTX 3090`.
+/// Returns number and model of `GPU: 8x NVIDIA A100-SXM4-80GB`, `2 * L40s`, `4x RTX 3090`, `GPU 0,1: NVIDIA H100 NVL`.
 fn models(text: &str) -> Option<Note> {
+    if let Some((all, name)) = text.strip_prefix("GPU ").and_then(|rest| rest.split_once(": "))
+        && all.contains(',')
+        && is_model(name)
+    {
+        return Some(Note::Named(all.split(',').count(), name.to_owned()));
+    }
     let text = text.replace(['*', '×'], "x").replace(" x ", "x ");
     let (head, rest) =
-        text.split_once("x ").filter(|(head, _)| head.ends_with(|c: char| c.is_ascii_digit()))?;
-    let number = head.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-    let is_part =
-        |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit());
+        text.split_once("x ").filter(|(head, _)| head.ends_with(char::is_numeric))?;
+    let number = head.rsplit(|c: char| !c.is_numeric()).next()?.parse().ok()?;
     let end = rest.find([',', '.', '(', ';', ':', '`', ')']).unwrap_or(rest.len());
-    let words: Vec<&str> = rest[..end].split_whitespace().take_while(is_part).collect();
+    let words = rest[..end].split_whitespace();
+    let words: Vec<_> = words.take_while(|word| !word.starts_with(char::is_lowercase)).collect();
     let name = words.join(" ");
-    let is_maker = ["NVIDIA ", "RTX ", "GeForce "].iter().any(|maker| name.starts_with(maker));
-    // A100, B200, H100, L40S, T4, V100, and no processor.
-    let is_short = name.starts_with(['A', 'B', 'H', 'L', 'T', 'V'])
-        && name.chars().nth(1).is_some_and(|c| c.is_ascii_digit());
-    (is_maker || is_short).then_some(Note::Named(number, name))
+    is_model(&name).then_some(Note::Named(number, name))
 }
 
 /// Words of sentences that people write.
-const PROSE: &[&str] = &["I", "the", "to", "we", "my", "is", "with"];
+const PROSE: &[&str] = &["I", "the", "to", "we", "my", "is"];
 
 /// Returns true for a sentence of a person: it begins and ends like one and has two such words, or it has four.
 fn is_prose(text: &str) -> bool {
     let words = text.split(' ').filter(|word| PROSE.contains(word));
     let is_whole =
-        text.starts_with(|c: char| c.is_ascii_uppercase()) && text.ends_with(['.', '?', ':', ',']);
+        text.starts_with(|c: char| c.is_ascii_uppercase()) && text.ends_with(['.', '?', ':']);
     !text.contains(['[', '=']) && words.count() > if is_whole { 1 } else { 3 }
 }
 
@@ -195,7 +196,7 @@ fn stated(text: &str) -> Option<Note> {
 
 /// Returns true if a line states a fault, so that its reader need not.
 pub(crate) fn is_fault(text: &str) -> bool {
-    stated(text).is_some_and(|what| !matches!(what, Note::Problem(_)))
+    messages::of(text).is_some_and(|one| one.kind.is_some())
 }
 
 /// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`,
@@ -238,12 +239,13 @@ fn joined(lines: &[Line<'_>]) -> String {
 }
 
 /// Words before the version of libraries or module, and whether it is that of the module.
-const VERSIONS: [(&str, bool); 5] = [
+const VERSIONS: [(&str, bool); 6] = [
     ("NVRM version: NVIDIA UNIX ", true),
     ("loading NVIDIA UNIX ", true),
     ("NVML library version: ", false),
-    ("river Version", false),
-    ("KMD Version", false),
+    ("iver Version", false),
+    ("iver version", false),
+    ("MD Version", false),
 ];
 
 /// Returns the version of libraries or module that a line has.
@@ -279,7 +281,7 @@ fn variables(text: &str) -> Vec<&str> {
         let name = word.split_once('=').map(|(name, _)| name).unwrap_or_default();
         !name.is_empty() && name.bytes().all(|c| matches!(c, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
     };
-    let starts = ["export", "sudo", "mpirun", "python"];
+    let starts = ["export", "mpirun", "python"];
     let is_program = |word: &str| word.contains(['/', '_']) || starts.contains(&word);
     let others = words.clone().find(|word| !is_set(word));
     words.filter(is_set).filter(|_| others.is_none_or(is_program)).collect()

@@ -19,6 +19,9 @@
 //! `gpu-unreachable`, `gpu-not-listed`, `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`,
 //! `fabric-not-ready`.
 //!
+//! Other messages whose meaning is known (src/pasted/messages.toml) have the severity that stands there; they are for
+//! information beside an error that they follow from.
+//!
 //! # Sources
 //!
 //! The words are those of nvidia-smi, NVIDIA's open kernel modules, DCGM, CUDA, its samples, nvbandwidth and NCCL.

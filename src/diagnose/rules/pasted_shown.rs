@@ -25,9 +25,6 @@ pub(super) fn shown(evidence: &Evidence<'_>) -> Vec<String> {
     });
     shown.extend(by_pair(&words::grouped(asked), all.len()));
     shown.extend(rates(evidence));
-    if snapshot.host.xids.known().is_some_and(Vec::is_empty) {
-        shown.push("no Xid in the log".to_owned());
-    }
     shown
 }
 

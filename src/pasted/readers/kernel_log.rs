@@ -47,14 +47,16 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
     }
     // `Nov 24 03:00:00 node1 kernel: `, and of what was cut off of it.
     if let Some((head, behind)) = rest.split_once("kernel: ").filter(|(head, _)| head.len() < 100) {
-        let is_head = head.is_empty() || head.contains(':') || !head.trim().contains(' ');
+        let is_head = head.is_empty()
+            || head.ends_with(' ') && (head.contains(':') || !head.trim().contains(' '));
         (rest, is_log) = if is_head { (behind.trim_start(), true) } else { (rest, is_log) };
     }
     // `[  12.3] `, `[Mon Nov 24 03:00:00 2025] `, `[2026-11-24T03:00:00.5Z]: `, and `[ T1234] ` of some kernels behind it.
     while let Some((stamp, behind)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let stamp = stamp.trim();
         let time = stamp.parse::<f64>().ok().filter(|time| *time >= 0.0 && stamp.contains('.'));
-        let is_date = (19..40).contains(&stamp.len()) && stamp.matches(':').count() == 2;
+        // NCCL begins with `[2026-11-24 03:00:00] `.
+        let is_date = (20..40).contains(&stamp.len()) && stamp.matches(':').count() == 2;
         let is_caller = is_log
             && stamp.strip_prefix(['T', 'C']).is_some_and(|number| number.parse::<u32>().is_ok());
         if time.is_none() && !is_date && !is_caller {
@@ -81,8 +83,7 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
 }
 
 /// Further parts of words with which the driver reports that something is wrong.
-const MORE: &[&str] =
-    &["xid", "timed out", "timeout", "mismatch", "not supported", "unable", "cannot"];
+const MORE: &[&str] = &["xid", "timed out", "timeout", "unable", "cannot"];
 
 /// Parts of the kernel whose errors are named.
 const OURS: &[&str] = &["nvidia", "pcieport"];

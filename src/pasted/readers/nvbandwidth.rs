@@ -150,13 +150,11 @@ pub(super) fn add_device(
 }
 
 /// Adds the driver's CUDA version, `12080` for 12.8.
-fn add_cuda(notes: &mut Notes, line: u32, version: &str) {
-    if let Ok(version) = version.trim().parse::<u32>()
-        && (1000..100_000).contains(&version)
-    {
-        let version = format!("{}.{}", version / 1000, version % 1000 / 10);
-        notes.host(line, |host| host.cuda_version = Reading::Known(version));
-    }
+fn add_cuda(notes: &mut Notes, line: u32, version: &str) -> Option<usize> {
+    let version: u32 = version.trim().parse().ok().filter(|version| *version < 100_000)?;
+    let version = format!("{}.{}", version / 1000, version % 1000 / 10);
+    notes.host(line, |host| host.cuda_version = Reading::Known(version));
+    Some(1)
 }
 
 fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
@@ -167,8 +165,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         return Some(1);
     }
     if let Some(version) = text.strip_prefix("CUDA Driver Version:") {
-        add_cuda(notes, head.number, version);
-        return Some(1);
+        return add_cuda(notes, head.number, version);
     }
     if let Some(version) = text.strip_prefix("Driver Version:") {
         let version = version.trim().to_owned();

@@ -39,7 +39,7 @@ enum Matrix {
 /// Returns the matrix that a title announces. Versions that do not name writes or reads copy with the row's GPU as
 /// destination.
 fn title(line: &str) -> Option<Matrix> {
-    let both = line.starts_with("Bidirectional P2P=");
+    let both = line.contains("Bidirectional");
     if line.starts_with("P2P Connectivity Matrix") {
         return Some(Matrix::Access);
     }
@@ -57,7 +57,7 @@ fn title(line: &str) -> Option<Matrix> {
     }
     let direction = match () {
         () if both => Direction::BothWays,
-        () if line.starts_with("Unidirectional P2P=") => Direction::OneWay,
+        () if line.contains("Unidirectional") => Direction::OneWay,
         () => return None,
     };
     let issuer = if reads { Side::Destination } else { Side::Source };

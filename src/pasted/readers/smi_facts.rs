@@ -65,7 +65,6 @@ const BAD: &[(&str, &str, PastedFaultKind)] = &[
     ("pending_page_blacklist", "Yes", PastedFaultKind::NeedsReset),
     ("unrepairable_memory", "Yes", PastedFaultKind::HardwareError),
     ("summary", "Unhealthy", PastedFaultKind::Fabric),
-    ("status", "Failure", PastedFaultKind::Fabric),
     ("route_unhealthy", "True", PastedFaultKind::Fabric),
     ("access_timeout_recovery", "True", PastedFaultKind::Fabric),
 ];
@@ -186,14 +185,14 @@ impl State {
         match (near, key) {
             (_, "product_name") => facts.name = text(),
             (_, "product_architecture") => facts.architecture = text(),
-            (_, "gpu_uuid" | "uuid") if is_uuid(value) => {
+            (_, "gpu_uuid") if is_uuid(value) => {
                 facts.uuid = text();
                 notes.same(line, gpu.clone(), Key::Uuid(value.to_owned()));
             }
             (_, "serial_number" | "serial") => facts.serial = text(),
             (_, "vbios_version") => facts.vbios = text(),
             (_, "persistence_mode") => set(&mut facts.persistence, yes(value)),
-            ("mig_mode", "current" | "current_mig") => set(&mut facts.mig, yes(value)),
+            ("mig_mode", "current") => set(&mut facts.mig, yes(value)),
             ("pcie_generation", "max") | (_, "max_link_gen") => {
                 self.generation[1] = count(value);
                 set(&mut facts.pcie_generation_max, link(value));
@@ -211,7 +210,7 @@ impl State {
             ("link_width", "current") | (_, "current_link_width") => {
                 set(&mut facts.pcie_width, link(value));
             }
-            (_, "replays_since_reset" | "replay_counter") => {
+            (_, "replays_since_reset") => {
                 set(&mut facts.pcie_replays, count(value));
             }
             ("utilization", "gpu") => self.busy = count(value),
@@ -219,12 +218,12 @@ impl State {
             (_, "compute_mode") => set(&mut facts.compute_mode, compute_mode(value)),
             ("fb_memory_usage", "total") => set(&mut facts.memory_total_bytes, mebibytes(value)),
             ("bar1_memory_usage", "total") => set(&mut facts.bar1_total_bytes, mebibytes(value)),
-            ("ecc_mode", "current" | "current_ecc") => set(&mut facts.ecc, yes(value)),
+            ("ecc_mode", "current") => set(&mut facts.ecc, yes(value)),
             ("temperature", "gpu_current_temp" | "gpu_temp") => {
                 set(&mut facts.temperature_c, count(value));
             }
-            ("clocks", "sm" | "sm_clock") => set(&mut facts.sm_clock_mhz, count(value)),
-            ("clocks", "memory" | "mem_clock") => set(&mut facts.memory_clock_mhz, count(value)),
+            ("clocks", "sm") => set(&mut facts.sm_clock_mhz, count(value)),
+            ("clocks", "memory") => set(&mut facts.memory_clock_mhz, count(value)),
             (_, "virtualization_mode") => {
                 let guest = matches!(value, "Pass-Through" | "VGPU");
                 if guest || value == "None" {
@@ -241,17 +240,14 @@ impl State {
     /// Takes facts that several lines make up.
     fn in_parts(&mut self, near: &str, key: &str, value: &str) -> bool {
         match (near, key) {
-            ("remapped_rows", "correctable_error" | "remapped_row_corr" | "correctable") => {
+            ("remapped_rows", "correctable_error" | "correctable") => {
                 self.rows[0] = count(value);
             }
-            ("remapped_rows", "uncorrectable_error" | "remapped_row_unc" | "uncorrectable") => {
+            ("remapped_rows", "uncorrectable_error" | "uncorrectable") => {
                 self.rows[1] = count(value);
             }
-            ("remapped_rows", "pending" | "remapped_row_pending") => self.pending = yes(value),
-            (
-                "remapped_rows",
-                "remapping_failure_occurred" | "remapped_row_failure" | "failure",
-            ) => {
+            ("remapped_rows", "pending") => self.pending = yes(value),
+            ("remapped_rows", "remapping_failure_occurred" | "failure") => {
                 self.failed = yes(value);
             }
             ("fabric", "state") => {
@@ -295,7 +291,7 @@ impl State {
                     reasons.push(known.map_or_else(|| name.to_owned(), str::to_owned));
                 }
             }
-            (_, "process_id" | "pid") => {
+            (_, "process_id") => {
                 if let Some(pid) = count(value) {
                     self.processes.push(GpuProcess { pid, name: None, memory_bytes: None });
                 }

@@ -1,5 +1,6 @@
 //! `nvidia-smi -L`: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 
+use crate::messages::is_model;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Notes, is_uuid};
 use model::reading::Reading;
@@ -10,11 +11,6 @@ pub(crate) const READER: Reader = Reader {
     begins: |line| heading(line).is_some_and(|(_, name, uuid)| uuid.is_some() || is_model(name)),
     read,
 };
-
-/// Words with which NVIDIA begins names of GPUs.
-fn is_model(name: &str) -> bool {
-    ["NVIDIA ", "Tesla ", "Quadro ", "GeForce "].iter().any(|brand| name.starts_with(brand))
-}
 
 /// Takes index, name and UUID from a line that names a GPU. People blank the UUID, or take it out.
 pub(super) fn heading(line: &str) -> Option<(u32, &str, Option<&str>)> {

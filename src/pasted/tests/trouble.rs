@@ -161,6 +161,8 @@ fn a_sentence_names_the_model_of_as_many_gpus_as_there_are() {
         ("- GPU: 2x NVIDIA A100-SXM4-80GB", Some("NVIDIA A100-SXM4-80GB")),
         ("[Bug]: stuck on 2 * L40S", Some("L40S")),
         ("2x RTX 3090, NVLink", Some("RTX 3090")),
+        ("GPU 0,1: NVIDIA H100 NVL", Some("NVIDIA H100 NVL")),
+        ("GPU 0,1 Compute Capability: 9.0", None),
         ("8x NVIDIA A100-SXM4-80GB", None),
         ("2x Intel Xeon 6430", None),
         ("2x E5-2680", None),
