@@ -262,7 +262,7 @@ pub(crate) fn version(text: &str) -> Option<Note> {
 fn host_version(text: &str, of_module: bool) -> Option<Note> {
     let mut words = text.split_whitespace().map(|word| word.trim_end_matches([',', '.']));
     let is_version =
-        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.find('.') == Some(3);
     let version = Reading::Known(words.find(is_version)?.to_owned());
     let mut host = Host::unread(&NOT_THERE);
     *(if of_module { &mut host.kernel_module_version } else { &mut host.driver_version }) = version;

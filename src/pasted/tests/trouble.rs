@@ -131,6 +131,17 @@ fn a_driver_of_two_versions_is_a_fact_of_the_host() {
 }
 
 #[test]
+fn the_version_of_another_driver_is_none() {
+    let log = "[ 1.5] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release\n\
+        [ 1.6] usbhid: USB HID driver version 0.4\n[ 1.7] CUDA Driver Version / Runtime Version 12.4 / 12.4\n";
+    let host = of(log).snapshot.host;
+    assert_eq!(host.kernel_module_version, Reading::Known("580.159.04".into()));
+    assert!(host.driver_version.known().is_none(), "{:?}", host.driver_version);
+    let host = of(&format!("- Driver Version: 560.35.03\n{TABLE}")).snapshot.host;
+    assert!(host.driver_version.known().is_some());
+}
+
+#[test]
 fn a_lost_gpu_has_the_number_that_the_list_leaves_out() {
     let uuid = |n: u32| format!("GPU-0000000{n}-1111-2222-3333-444444444444");
     let named = |n: u32| format!("GPU {n}: NVIDIA A40 (UUID: {})\n", uuid(n));
