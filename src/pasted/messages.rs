@@ -49,13 +49,16 @@ const ANY: &str = " … ";
 static MESSAGES: LazyLock<Messages> =
     LazyLock::new(|| toml::from_str(include_str!("messages.toml")).unwrap_or_default());
 
+/// The place of a message, and some words of it.
+type Place = (usize, &'static str);
+
 /// Finds the first parts of all words, and the place of the message and the words of each.
-static FIRST: LazyLock<(Option<AhoCorasick>, Vec<(usize, &str)>)> = LazyLock::new(|| {
+static FIRST: LazyLock<(Option<AhoCorasick>, Vec<Place>)> = LazyLock::new(|| {
     let all = MESSAGES.message.iter().enumerate();
     let words = |(place, one): (usize, &'static Message)| {
         one.words.iter().map(move |words| (place, words.as_str()))
     };
-    let places: Vec<(usize, &str)> = all.flat_map(words).collect();
+    let places: Vec<Place> = all.flat_map(words).collect();
     let first = places.iter().filter_map(|(_, words)| words.split(ANY).next());
     (AhoCorasick::new(first).ok(), places)
 });
