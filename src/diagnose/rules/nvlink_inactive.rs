@@ -342,7 +342,7 @@ fn fault(evidence: &Evidence<'_>, links: &Links<'_>, most: usize, never: &[u8]) 
     let lost = if lost.is_empty() { links.inactive.clone() } else { lost };
     let (subject, which) = match lost.as_slice() {
         // Other tools do not say how many there are.
-        _ if links.active.is_empty() => {
+        _ if links.active.is_empty() && evidence.read_from.is_some() => {
             (Subject::Gpu { index }, format!("All NVLinks of {gpu} are down"))
         }
         [link] => (Subject::Link { index, link: *link }, format!("NVLink {link} of {gpu} is down")),

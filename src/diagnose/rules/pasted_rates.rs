@@ -10,12 +10,12 @@
 //!
 //! # How it is detected
 //!
-//! In the output of other tools only, for GPUs whose PCIe links it does not show.
+//! In the output of other tools only, for GPUs of whose PCIe links it does not show all.
 //!
 //! - The best rate of a GPU, with any other or with the host, lies below the rate of its model's slot, or of other GPUs of
 //!   the model, by more than the parameter, and is what a link of fewer lanes or an older generation carries. A narrow end
 //!   of a pair slows both.
-//! - A GPU has fewer lanes than others, where the input does not say how many its link can have.
+//! - A GPU has fewer lanes than others of its model, where the input does not say how many its link can have.
 //! - No pair of modules that NVLinks join, or no collective over them, comes near the rate of their NVLinks.
 //! - Both ways together bring no more than one way: the directions share one way.
 //! - Pairs within groups of GPUs are fast, and all pairs between the groups slow alike: no GPU is slow.
@@ -76,24 +76,27 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     found
 }
 
-/// Returns findings on GPUs with fewer lanes than others have, where the input does not say how many are possible.
+/// Returns findings on GPUs with fewer lanes than others of their model have, where the input does not say how many are possible.
 fn narrow(evidence: &Evidence<'_>) -> Vec<Finding> {
     let is_told =
         |gpu: &Gpu| evidence.stated().any(|one| one.pci.is_some() && one.pci == gpu.pci.get());
     let gpus = evidence.snapshot.gpus.iter();
     let gpus = gpus.filter(|gpu| gpu.pcie_width_max.known().is_none() && !is_told(gpu));
-    let widths = gpus.filter_map(|gpu| Some((gpu.pcie_width.get()?, gpu.index)));
-    let widths = words::grouped(widths);
-    let finding = |(width, gpus, most): (&Lanes, &[u32], &Lanes)| {
-        let message = format!(
-            "The PCIe link of {} has x{width}, and other GPUs have x{most}",
-            evidence.named(gpus)
-        );
-        RULE.on_gpus(gpus, message, [Step::CheckUnderLoad, Step::ChipsetSlot])
+    let models = words::grouped(gpus.map(|gpu| (gpu.name.known(), gpu)));
+    let of_model = |gpus: &Vec<&Gpu>| {
+        let widths = gpus.iter().filter_map(|gpu| Some((gpu.pcie_width.get()?, gpu.index)));
+        let widths: BTreeMap<Lanes, Vec<u32>> = words::grouped(widths);
+        let most = widths.keys().next_back().copied();
+        let fewer = widths.into_iter().filter(|(width, _)| Some(*width) < most);
+        let finding = |(width, gpus): (Lanes, Vec<u32>)| {
+            let others = words::after(", and others of its kind have x", most);
+            let message =
+                format!("The PCIe link of {} has x{width}{others}", evidence.named(&gpus));
+            RULE.on_gpus(&gpus, message, [Step::CheckUnderLoad, Step::ChipsetSlot])
+        };
+        fewer.map(finding).collect::<Vec<_>>()
     };
-    let most = widths.keys().next_back();
-    let fewer = widths.iter().filter_map(|(width, gpus)| Some((width, &gpus[..], most?)));
-    fewer.filter(|(width, _, most)| width < most).map(finding).collect()
+    models.values().flat_map(of_model).collect()
 }
 
 /// Returns findings on modules that NVLinks join, and whose rates are all far below those.
@@ -338,7 +341,7 @@ mod tests {
         };
         let found = judge(&machine);
         let one = only(&found, "pasted-rates", Severity::Warning);
-        assert_eq!(one.message, "The PCIe link of GPU 1 has x8, and other GPUs have x16");
+        assert_eq!(one.message, "The PCIe link of GPU 1 has x8, and others of its kind have x16");
         assert_advice(&RULE, &found, &["check-under-load", "chipset-slot"], &[]);
         machine.gpus[1].pcie_width_max = Reading::Known(Lanes::try_from(8_u8).unwrap());
         assert_eq!(judge(&machine), []);

@@ -333,9 +333,9 @@ impl Joined {
         meaning: Option<Meaning>,
         at: At<'_>,
     ) {
-        let alike = |one: &&PastedFault| one.meaning.is_some() && one.meaning == meaning;
-        let alike = self.faults.iter().filter(alike).count();
-        if self.faults.len() < MOST_FAULTS && alike < MOST_ALIKE {
+        // Lines of one meaning must not displace others, nor what a tool states.
+        let most = if meaning.is_some() { MOST_ALIKE } else { MOST_FAULTS };
+        if self.faults.iter().filter(|one| one.meaning == meaning).count() < most {
             let (text, input) = (text.to_owned(), at.name.to_owned());
             self.faults.push(PastedFault { kind, text, pci, input, line: at.line, meaning });
         }

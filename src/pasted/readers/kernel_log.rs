@@ -83,7 +83,16 @@ fn message(line: &str) -> Option<(Option<f64>, &str)> {
 }
 
 /// Further parts of words with which the driver reports that something is wrong.
-const MORE: &[&str] = &["xid", "timed out", "timeout", "unable", "cannot"];
+const MORE: &[&str] = &[
+    "xid",
+    "timed out",
+    "timeout",
+    "mismatch",
+    "not supported",
+    "no nvidia gpu",
+    "unable",
+    "cannot",
+];
 
 /// Parts of the kernel whose errors are named.
 const OURS: &[&str] = &["nvidia", "pcieport"];

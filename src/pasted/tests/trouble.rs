@@ -418,6 +418,9 @@ fn problems_that_differ_in_figures_only_are_told_once() {
     let (faults, explained) = stated(&(many + "GPU is lost\n"));
     assert_eq!(faults, [(PastedFaultKind::Lost, None)]);
     assert_eq!(explained.lines().count(), 8);
+    let gsp = |n: usize| format!("x: GPU{} GSP Timeout\n", n % 9);
+    let many: String = (0..90).map(gsp).collect();
+    assert_eq!(stated(&(many + "GPU is lost\n")).0, [(PastedFaultKind::Lost, None)]);
 }
 
 #[test]
