@@ -164,11 +164,12 @@ const NVLINKS: &[Model] = &[
         without: &[],
         links: 8,
         row: of_model(
-            // 8 x H800: 176 of 200 GB/s written, 172 read (published: liguodongiot/llm-action, nvbandwidth)
+            // 8 x H800: 176 of 200 GB/s written, 172 read (published: liguodongiot/llm-action, nvbandwidth); 160 by another
+            // program (published by DeepSeek)
             ("h800", "nvlink-4"),
             200.0,
-            [171.0, 177.0],
-            (176.0, 160.0),
+            [157.0, 177.0],
+            (172.0, 144.0),
         ),
     },
     Model {
@@ -355,7 +356,7 @@ mod tests {
             ("NVIDIA A100-SXM4-80GB", 12, &[263.0, 276.0], &[235.0]),
             ("NVIDIA GB200", 18, &[768.0, 775.0], &[700.0]),
             ("NVIDIA B300 SXM6 AC", 18, &[594.4, 774.6], &[560.0]),
-            ("NVIDIA H800", 8, &[171.9, 176.2], &[150.0]),
+            ("NVIDIA H800", 8, &[157.0, 176.2], &[140.0]),
             ("Tesla V100-SXM3-32GB", 6, &[145.5, 145.6], &[125.0]),
         ] {
             let mut machine = h200_vm(2);
