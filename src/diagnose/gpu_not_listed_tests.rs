@@ -157,18 +157,13 @@ fn functions_of_gpus_whose_place_is_open_are_not_missing() {
 
 #[test]
 fn words_of_the_drivers_log_are_the_reason() {
-    use model::pasted::{Pasted, PastedFault};
+    use model::pasted::{Pasted, PastedFault, PastedLine};
     let address = "0000:84:00.0";
     let machine = machine(3, vec![ours(address)]);
     let judged = |kind, text: &str| {
-        let fault = PastedFault {
-            kind,
-            text: format!("[ 1.5] NVRM: {text}"),
-            pci: Some(pci(address)),
-            input: "in.txt".into(),
-            line: 3,
-            meaning: None,
-        };
+        let text = format!("[ 1.5] NVRM: {text}");
+        let said = PastedLine { text, pci: Some(pci(address)), input: "in.txt".into(), line: 3 };
+        let fault = PastedFault { kind, said };
         let pasted = Pasted { faults: vec![fault], ..Pasted::default() };
         let (topology, settings) =
             (topology::build(&machine), crate::settings::Settings::default());

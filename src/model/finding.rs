@@ -138,6 +138,9 @@ pub struct Finding {
     pub subject: Subject,
     /// The problem in a sentence; its beginning up to `; ` is complete in itself.
     pub message: String,
+    /// The short sentence, if it is another one: it quotes words that may have a `; `.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short: Option<String>,
     /// The numbers behind the finding, with the unit in the key.
     pub evidence: Facts,
     /// Page of the rule: its path within the book of the documents, such as `rules/pcie-narrow.html`.
@@ -180,6 +183,7 @@ impl Finding {
             scope: Scope::from(&subject),
             subject,
             message: message.into(),
+            short: None,
             evidence: Facts::default(),
             next_step: step::sentences(&steps),
             steps,
@@ -246,7 +250,14 @@ impl Finding {
 
     /// Returns the short sentence: it names subject, problem, number and slot; detail follows it.
     pub fn short(&self) -> &str {
-        short(&self.message)
+        self.short.as_deref().unwrap_or_else(|| short(&self.message))
+    }
+
+    /// Sets the short sentence.
+    #[must_use]
+    pub fn in_short(mut self, short: impl Into<String>) -> Self {
+        self.short = Some(short.into());
+        self
     }
 
     /// Returns the next step in words, a text for each stage.
@@ -298,6 +309,10 @@ mod tests {
             "GPU 5 (slot 6): x4 of x16"
         );
         assert_eq!(short("GPU 5: x4"), "GPU 5: x4");
+        let code = RuleId::new("pasted-fault");
+        let found =
+            Finding::new(code, Severity::Error, Subject::Machine, "says \"a; b\"; c", Vec::new());
+        assert_eq!(found.in_short("says \"a; b\"").short(), "says \"a; b\"");
         assert_eq!(short(""), "");
     }
 }

@@ -21,6 +21,9 @@ pub struct Pasted {
     pub origins: Vec<Origin>,
     /// Lines in which a tool states a fault of the machine.
     pub faults: Vec<PastedFault>,
+    /// Messages that the input has, each explained.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub explained: Vec<Explained>,
     /// Highest bus bandwidths of collectives within the machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collectives: Vec<Collective>,
@@ -90,45 +93,52 @@ pub struct Origin {
     pub line: u32,
 }
 
-/// A line in which a tool states a fault of the machine.
+/// A line of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct PastedFault {
-    pub kind: PastedFaultKind,
-    /// The tool's words.
+pub struct PastedLine {
+    /// Its words.
     pub text: String,
     /// Address of the GPU, if the line has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<PciAddress>,
     /// Name of the input.
     pub input: String,
-    /// Line in it, counted from 1.
+    /// Its number in the input, counted from 1.
     pub line: u32,
-    /// What its words mean, if its kind does not say it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meaning: Option<Meaning>,
 }
 
-/// What the words of a program mean.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Meaning {
-    /// How bad it is.
-    pub severity: Severity,
-    /// What they say, and what they do not.
-    pub text: String,
-    /// What to do next.
-    pub advice: String,
-    /// True if it mostly follows from another error.
-    #[serde(default)]
-    pub follows: bool,
-}
-
-impl fmt::Display for PastedFault {
+impl fmt::Display for PastedLine {
     /// Its words and their place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" (line {} of {})", self.text, self.line, self.input)
     }
+}
+
+/// A fault of the machine that a tool states.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct PastedFault {
+    pub kind: PastedFaultKind,
+    /// The line that states it.
+    #[serde(flatten)]
+    pub said: PastedLine,
+}
+
+/// A message that is known, and its lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Explained {
+    /// Severity of the message.
+    pub severity: Severity,
+    /// What the message proves, and what it leaves open.
+    pub meaning: String,
+    /// The step to take.
+    pub advice: String,
+    /// True if another error usually causes it.
+    pub follows: bool,
+    /// Its first lines.
+    pub lines: Vec<PastedLine>,
 }
 
 /// The fault that a line states.
@@ -180,8 +190,8 @@ pub enum PastedFaultKind {
     RateFalls,
     /// A fatal PCIe error of a GPU whose place in the PCI tree is not in the input.
     PcieFatal,
-    /// A message whose meaning is known.
-    Explained,
+    /// A sentence or a service names an Xid.
+    NamedXid,
 }
 
 impl PastedFaultKind {

@@ -45,18 +45,28 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Most files of an archive.
 const MOST_FILES: usize = 1000;
 
+/// Longest name of a file in an archive, characters; the rest is cut.
+const LONGEST_NAME: usize = 255;
+
 /// First bytes of compressed files (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// Offset and content of the magic of tar files (POSIX, ustar).
 const TAR: (usize, &[u8]) = (257, b"ustar");
 
-/// First bytes of what is not unpacked here: xz, zstd, bzip2 and zip.
-const OTHERS: [&[u8]; 4] = [b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh", b"PK\x03\x04"];
+/// First bytes of what is not unpacked here, and the program that unpacks it.
+const OTHERS: &[(&[u8], &str)] = &[
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (b"PK\x03\x04", "zip"),
+];
 
-/// Returns true for bytes that are compressed in a way that is not unpacked here.
-fn is_other(bytes: &[u8]) -> bool {
-    OTHERS.iter().any(|head| bytes.starts_with(head))
+/// Returns the program that unpacks these bytes, if they are compressed in a way that is not unpacked here.
+fn compression(bytes: &[u8]) -> Option<&'static str> {
+    let found = OTHERS.iter().find(|(head, _)| bytes.starts_with(head));
+    found.map(|(_, program)| *program)
 }
 
 /// Bytes at the start that show whether a file is text.
@@ -65,7 +75,9 @@ const HEAD: usize = 4096;
 /// Returns true for an archive or a compressed file.
 pub fn is_packed(bytes: &[u8]) -> bool {
     let is_tar = |rest: &[u8]| rest.starts_with(TAR.1);
-    bytes.starts_with(GZIP) || bytes.get(TAR.0..).is_some_and(is_tar) || is_other(bytes)
+    bytes.starts_with(GZIP)
+        || bytes.get(TAR.0..).is_some_and(is_tar)
+        || compression(bytes).is_some()
 }
 
 /// Returns the texts of a file: itself, what is compressed in it, or the texts of an archive.
@@ -84,9 +96,8 @@ pub fn inputs(name: &str, bytes: Vec<u8>) -> Result<Vec<Input>, Unread> {
     } else {
         (bytes, false)
     };
-    if is_other(&bytes) {
-        let why = "is compressed in a way that is not read (gzip is): unpack it first";
-        return Err(Unread::Broken(why.to_owned()));
+    if let Some(kind) = compression(&bytes) {
+        return Err(Unread::Broken(format!("is compressed by {kind}: unpack it first")));
     }
     if bytes.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
         taped(&bytes, &mut texts)?;
@@ -151,7 +162,7 @@ impl<'a> Texts<'a> {
         }
         // An archive in an archive is not read.
         let is_packed = is_packed(&bytes);
-        let inside: String = inside.chars().take(255).collect();
+        let inside: String = inside.chars().take(LONGEST_NAME).collect();
         let text = text(bytes).filter(|text| !text.is_empty());
         if let Some(text) = text.filter(|_| !is_packed) {
             self.inputs.push(Input { name: format!("{}/{inside}", self.archive), text, is_cut });
@@ -368,11 +379,11 @@ mod tests {
     #[test]
     fn what_is_no_text_is_refused_with_the_reason() {
         let why = |bytes: &[u8]| inputs("in", bytes.to_vec()).unwrap_err().to_string();
-        assert!(why(b"PK\x03\x04rest").contains("unpack it first"));
+        assert!(why(b"PK\x03\x04rest").contains("by zip"));
         assert_eq!(why(&tar_of(&[("a.bin", b"\0\0")])), "has no text in it");
         assert_eq!(why(b"\x7fELF\0\0"), "is no text");
         assert_eq!(why(b"PNG\0\x01"), "is no text");
-        assert!(why(b"\x28\xb5\x2f\xfd\0").contains("unpack it first"));
+        assert!(why(b"\x28\xb5\x2f\xfd\0").contains("by zstd"));
         assert!(why(b"\x1f\x8bno").starts_with("cannot be unpacked: "));
     }
 

@@ -1,4 +1,4 @@
-//! What messages of programs mean: words, and what a reader needs to know of them, in a file of their own.
+//! Known messages: their words, what they prove, and what to do. They stand in `messages.toml`.
 
 use std::sync::LazyLock;
 
@@ -6,24 +6,25 @@ use aho_corasick::AhoCorasick;
 use serde::Deserialize;
 
 use model::finding::Severity;
-use model::pasted::{Meaning, PastedFaultKind};
+use model::pasted::{Explained, PastedFaultKind};
+use model::snapshot::named_xid;
 
-/// A message, and what it means.
+/// An entry of `messages.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Message {
-    /// Alternatives, each of one or several parts that follow each other in a line.
+    /// Alternatives. Each has one part, or several that follow each other in a line.
     words: Vec<String>,
-    /// The fault of the machine that it states.
+    /// The fault that it states, for a rule.
     pub kind: Option<PastedFaultKind>,
-    /// How bad it is, what it means and what to do, if no rule judges it.
+    /// Severity, meaning and step, where no rule judges the message.
     level: Option<Severity>,
     means: Option<String>,
     advice: Option<String>,
-    /// True if it mostly follows from another error.
+    /// True if another error usually causes it.
     #[serde(default)]
-    follows: bool,
-    /// True if it counts only where no reader takes the line.
+    pub follows: bool,
+    /// True if it counts only outside of the output of tools.
     #[serde(default)]
     pub beside: bool,
 }
@@ -84,6 +85,11 @@ pub(crate) fn of(text: &str) -> Option<&'static Message> {
     MESSAGES.message.get(found.min()?)
 }
 
+/// Returns true if what a line states is taken by its message, and needs no reader.
+pub(crate) fn is_known(text: &str) -> bool {
+    of(text).is_some_and(|one| !one.beside)
+}
+
 /// Returns what stands behind all parts of words in a line, from what stands behind the first one.
 fn behind<'a>(rest: &'a str, words: &str) -> Option<&'a str> {
     let rest =
@@ -94,7 +100,7 @@ fn behind<'a>(rest: &'a str, words: &str) -> Option<&'a str> {
 
 /// Returns true if a line only names or denies what stands between these parts.
 fn is_mention(head: &str, tail: &str) -> bool {
-    let is_quoted = head.contains(" \"") && !head.starts_with('{');
+    let is_quoted = head.contains(" \"") && !head.contains("NVRM: ") && !head.starts_with('{');
     // `^` stands for the start of the line.
     let head = format!("^{}", head.trim_end());
     let clause = head.rsplit([',', ';']).next().unwrap_or_default();
@@ -114,23 +120,30 @@ fn is_mention(head: &str, tail: &str) -> bool {
         || MESSAGES.denied_end.iter().any(|part| end.ends_with(part))
 }
 
-/// Returns what a line means, if it has a message that no rule judges.
-pub(crate) fn meaning(text: &str) -> Option<Meaning> {
-    let Message { level, means, advice, follows, .. } = of(text)?;
-    let text = means.as_ref()?.replace("{gpu}", &gpu(text));
-    Some(Meaning { severity: (*level)?, text, advice: advice.clone()?, follows: *follows })
+/// Returns true if a line states an Xid by its number.
+pub(crate) fn names_xid(text: &str) -> bool {
+    named_xid(text).is_some_and(|(_, head, tail)| !is_mention(head, tail))
 }
 
-/// Names the GPU that a line names by its number: `GPU5`, `GPU 5`.
-fn gpu(text: &str) -> String {
-    let numbers = text.split("GPU").skip(1).filter_map(|rest| {
+/// Explains a line, without the line itself; `None` if a rule judges its message, or nothing is known of it.
+pub(crate) fn explained(text: &str) -> Option<Explained> {
+    let Message { level, means, advice, follows, .. } = of(text)?;
+    let name = |number| format!("GPU {number} (as the line counts)");
+    let gpu = gpu_number(text).map_or("a GPU".to_owned(), name);
+    let meaning = means.as_ref()?.replace("{gpu}", &gpu);
+    let (severity, advice) = ((*level)?, advice.clone()?);
+    Some(Explained { severity, meaning, advice, follows: *follows, lines: Vec::new() })
+}
+
+/// Returns the number by which a line names a GPU: `GPU5`, `GPU 5`, `GPU3: 0000:4D:00.0`. An address is none.
+pub(crate) fn gpu_number(text: &str) -> Option<u32> {
+    text.split("GPU").skip(1).find_map(|rest| {
         let rest = rest.trim_start();
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let is_address = rest[digits..].starts_with(|c: char| c == ':' || c.is_ascii_alphabetic());
-        (1..3).contains(&digits).then_some(&rest[..digits]).filter(|_| !is_address)
-    });
-    let number = numbers.into_iter().next();
-    number.map_or("a GPU".to_owned(), |number| format!("GPU {number} (as the line counts)"))
+        let behind = rest[digits..].trim_start_matches(": ");
+        let is_number = digits < 3 && !behind.starts_with(|c: char| c == ':' || c.is_alphabetic());
+        rest[..digits].parse().ok().filter(|_| is_number)
+    })
 }
 
 #[cfg(test)]
@@ -147,14 +160,9 @@ mod tests {
             assert!(is_explained || parts == [false; 3], "{message:?}");
             assert!(message.kind.is_none() || !is_explained, "{message:?}");
             assert!(!message.words.is_empty());
-            // The short sentence of a finding ends there.
-            assert!(
-                !message.means.as_ref().is_some_and(|means| means.contains("; ")),
-                "{message:?}"
-            );
             for words in &message.words {
-                let line = words.replace(ANY, " x ");
-                assert!(words.len() > 3 && of(&line).is_some(), "{words}");
+                let found = of(&words.replace(ANY, " x "));
+                assert!(found.is_some_and(|found| std::ptr::eq(found, message)), "{words}");
             }
         }
     }
@@ -164,12 +172,12 @@ mod tests {
         assert_eq!(behind(" of b: no space for c", "BAR 1 … no space for"), Some(" c"));
         assert_eq!(behind(" of b", "BAR 1 … no space for"), None);
         assert_eq!(behind("0 of b", "Xid 79"), None);
-        let gsp = meaning("NVRM: GPU5 _kgspLogRpcTimeout: *** GSP Timeout ***").unwrap();
-        assert!(gsp.text.contains("of GPU 5 (as the line counts) stopped"), "{}", gsp.text);
-        let other = meaning("NVRM: GPU 0000:04:00.0: GSP Timeout").unwrap();
-        assert!(other.text.contains("of a GPU stopped"), "{}", other.text);
-        assert_eq!(meaning("No devices were found"), None);
-        assert_eq!(meaning("all is well"), None);
+        let gsp = explained("NVRM: GPU5 _kgspLogRpcTimeout: *** GSP Timeout ***").unwrap();
+        assert!(gsp.meaning.contains("of GPU 5 (as the line counts) stopped"), "{}", gsp.meaning);
+        let other = explained("NVRM: GPU 0000:04:00.0: GSP Timeout").unwrap();
+        assert!(other.meaning.contains("of a GPU stopped"), "{}", other.meaning);
+        assert_eq!(explained("No devices were found"), None);
+        assert_eq!(explained("all is well"), None);
     }
 
     #[test]
@@ -202,7 +210,7 @@ mod tests {
             "GPU Direct RDMA Disabled for GPU 0 / HCA 3 (distance 7 > 5)",
             "type: XidCriticalError",
         ] {
-            assert!(of(text).is_none(), "{text}");
+            assert!(of(text).is_none() && !names_xid(text), "{text}");
         }
         for text in [
             "GPU 3 reported Xid 79 today",
@@ -223,7 +231,7 @@ mod tests {
             "ACSCtl: SrcValid+ ReqRedir+",
             "NVRM: status 0x0000000f for fn 78!",
         ] {
-            assert!(of(text).is_some(), "{text}");
+            assert!(of(text).is_some() || names_xid(text), "{text}");
         }
     }
 }

@@ -1,4 +1,5 @@
 mod bus_and_logs;
+mod facts;
 mod figures;
 mod links;
 mod trouble;
@@ -27,6 +28,13 @@ fn of_all(texts: &[&str]) -> Machine {
     let inputs: Vec<Input> =
         texts.iter().zip(names).map(|(text, name)| input(name, text)).collect();
     read(&inputs).unwrap()
+}
+
+/// Returns the lines that were not understood, and those of known messages, as one text.
+fn odd(machine: &Machine) -> String {
+    let explained = machine.pasted.explained.iter().flat_map(|one| &one.lines);
+    let explained = explained.map(ToString::to_string);
+    machine.snapshot.problems.iter().cloned().chain(explained).collect::<Vec<_>>().join("\n")
 }
 
 fn pair(source: u32, destination: u32) -> Pair {

@@ -220,7 +220,7 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 pub(crate) fn stands_for_more(text: &str) -> bool {
     let inside = text.trim_matches(['[', ']', '<', '>', '(', ')', '-', ' ', '*', '#']);
     let is_dots = !inside.is_empty() && inside.chars().all(|c| ".… ".contains(c));
-    let starts = ["...", "snip", "etc", "cut", "truncated"];
+    let starts = ["...", "…", "snip", "etc", "cut", "omitted", "truncated"];
     let begins = |start: &&str| {
         let head = inside.as_bytes().get(..start.len());
         head.is_some_and(|head| head.eq_ignore_ascii_case(start.as_bytes()))

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::lines::{Line, command, is_name};
-use super::messages::{self, is_model};
+use super::messages::{self, gpu_number, is_model, names_xid};
+use super::readers::block_of;
 use super::told::{Key, NOT_THERE, Note, Told, stands_for_more};
 use model::pasted::PastedFaultKind as Kind;
 use model::reading::Reading;
@@ -31,7 +32,7 @@ const NEAR: usize = 8;
 const MOST: usize = 100;
 
 /// Words of lines that are named if no reader took them.
-const WRONG: &[&str] = &["error", "fatal", "fail", "lost", "inactive", "downgraded"];
+const WRONG: &[&str] = &["error", "fatal", "fail", "lost", "inactive", "downgraded", "err!"];
 
 /// Returns true for a line that tells of something wrong. A count of 0 does not.
 pub(crate) fn is_wrong(text: &str) -> bool {
@@ -57,6 +58,8 @@ pub(crate) fn of(
     let has_output = sections.peek().is_some();
     // The driver's numbers of lost GPUs, "" of one without, and the number of further lines on them.
     let (mut gone, mut further) = (Vec::<&str>::new(), 0_u32);
+    // The GPU whose block of `nvidia-smi -q` this is.
+    let mut block = None;
     // Errors must not displace faults.
     let mut kept = [0; 2];
     for (place, line) in lines.iter().enumerate() {
@@ -75,10 +78,18 @@ pub(crate) fn of(
             }
         }
         let is_beside = is_out && !is_furniture(text);
-        let is_taken = is_read && messages::of(text).is_some_and(|one| one.beside);
-        let stated = stated(text).filter(|_| !is_taken).or_else(|| {
-            (is_beside && is_wrong(text) && !is_prose(text)).then(|| Note::Problem(shortened(text)))
-        });
+        block = block_of(text).or(block.filter(|_| is_read));
+        let message = messages::of(text).filter(|one| !(is_read && one.beside));
+        if !gone.is_empty() && message.is_some_and(|one| one.follows) {
+            further += 1;
+            continue;
+        }
+        let fault = |kind| Note::Fault(kind, address(text).or(block), shortened(text));
+        let kind = message.map(|one| one.kind);
+        let kind = kind.or_else(|| (!is_read && names_xid(text)).then_some(Some(Kind::NamedXid)));
+        let problem = || (is_beside && is_wrong(text) && !is_prose(text)).then_some(None);
+        let stated = kind.or_else(problem);
+        let stated = stated.map(|kind| kind.map_or(Note::Problem(shortened(text)), fault));
         if let Some(mut what) = stated {
             if let Note::Fault(Kind::Lost, at, _) = &what {
                 let who = text.split(' ').find(|word| at.is_none() && is_name(word));
@@ -108,11 +119,7 @@ pub(crate) fn of(
                         named.filter_map(|(rest, of)| host_version(rest, of)).for_each(&mut add);
                     } else if let Some(at) = at.filter(|_| words.contains(NO_HANDLE)) {
                         // `for GPU3: 0000:4D:00.0`
-                        let index = words
-                            .split("GPU")
-                            .nth(1)
-                            .and_then(|rest| rest.split_once(": ")?.0.parse().ok());
-                        if let Some(index) = index {
+                        if let Some(index) = gpu_number(words) {
                             add(Note::Same(Key::Index(index), Key::Pci(at)));
                         }
                         let mut gpu = Gpu::unread(0, &NOT_THERE);
@@ -185,20 +192,6 @@ fn is_prose(text: &str) -> bool {
     !text.contains(['[', '=']) && words.count() > if is_whole { 1 } else { 3 }
 }
 
-/// Returns the fault or error that a line states.
-fn stated(text: &str) -> Option<Note> {
-    let kind = messages::of(text)?.kind;
-    Some(match kind {
-        Some(kind) => Note::Fault(kind, address(text), shortened(text)),
-        None => Note::Problem(shortened(text)),
-    })
-}
-
-/// Returns true if a line states a fault, so that its reader need not.
-pub(crate) fn is_fault(text: &str) -> bool {
-    messages::of(text).is_some_and(|one| one.kind.is_some())
-}
-
 /// Returns the address of a GPU in a message: `GPU0000:18:00.0: GPU is lost`, `for gpu 0000:BA:00.0: Unknown Error`,
 /// `(PCI:0000:ba:00.0)`, `[GPU ID 0x00004100]`.
 pub(crate) fn address(text: &str) -> Option<PciAddress> {
@@ -238,24 +231,21 @@ fn joined(lines: &[Line<'_>]) -> String {
     shortened(said.collect::<Vec<_>>().join(" ").split(" Please").next().unwrap_or_default())
 }
 
-/// Words before the version of libraries or module, and whether it is that of the module.
-const VERSIONS: [(&str, bool); 6] = [
-    ("NVRM version: NVIDIA UNIX ", true),
-    ("loading NVIDIA UNIX ", true),
-    ("NVML library version: ", false),
-    ("iver Version", false),
-    ("iver version", false),
-    ("MD Version", false),
-];
-
 /// Returns the version of libraries or module that a line has.
 pub(crate) fn version(text: &str) -> Option<Note> {
     // Every line is asked.
-    if !text.contains("ersion") && !text.contains(" UNIX ") || text.contains("CUDA Driver") {
+    if !text.contains("ersion") && !text.contains(" UNIX ") {
         return None;
     }
-    let mut found = VERSIONS.iter().filter_map(|(head, of)| Some((text.split_once(head)?.1, *of)));
-    found.next().and_then(|(rest, of_module)| host_version(rest, of_module))
+    let lower = text.to_ascii_lowercase();
+    let behind = |head: &str| lower.find(head).and_then(|at| text.get(at + head.len()..));
+    let of_module = ["nvrm version: nvidia unix ", "loading nvidia unix "].iter();
+    if let Some(rest) = of_module.copied().find_map(behind) {
+        return host_version(rest, true);
+    }
+    let heads = ["nvml library version: ", "kmd version", "driver version"];
+    let rest = heads.iter().copied().find_map(behind).filter(|_| !lower.contains("cuda driver"));
+    rest.and_then(|rest| host_version(rest, false))
 }
 
 /// Reads the first version in a text.
@@ -281,7 +271,7 @@ fn variables(text: &str) -> Vec<&str> {
         let name = word.split_once('=').map(|(name, _)| name).unwrap_or_default();
         !name.is_empty() && name.bytes().all(|c| matches!(c, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
     };
-    let starts = ["export", "mpirun", "python"];
+    let starts = ["export", "sudo", "mpirun", "python"];
     let is_program = |word: &str| word.contains(['/', '_']) || starts.contains(&word);
     let others = words.clone().find(|word| !is_set(word));
     words.filter(is_set).filter(|_| others.is_none_or(is_program)).collect()

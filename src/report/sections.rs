@@ -50,17 +50,16 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
     page.blank();
     head(&mut page, digest, level);
     match &report.measurements {
-        Some(_) if is_short && report.read_from.is_none() => {}
-        _ if is_short || report.measurements.is_none() => {
-            machine::write(&mut page, report);
-            topo::write(&mut page, report);
-        }
-        None => {}
-        Some(measurements) => {
+        Some(measurements) if !is_short => {
             not_tested(&mut page, report);
             machine::write(&mut page, report);
             measured(&mut page, digest, measurements);
             advice(&mut page, report);
+        }
+        Some(_) if report.read_from.is_none() => {}
+        _ => {
+            machine::write(&mut page, report);
+            topo::write(&mut page, report);
         }
     }
     page

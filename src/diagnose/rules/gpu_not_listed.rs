@@ -152,7 +152,7 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let at = || At(vec![address]);
     let no_gpu = || OneOf(Vec::new());
     let cables_and_seat = [Step::PowerCables(no_gpu()), Step::Reseat(Part::Gpu(no_gpu()))];
-    let is_own = |fault: &&PastedFault| fault.pci == Some(address) && fault.kind.is_of_start();
+    let is_own = |fault: &&PastedFault| fault.said.pci == Some(address) && fault.kind.is_of_start();
     let said: Vec<_> = evidence.stated().filter(is_own).collect();
     let worst = said.iter().map(|fault| fault.kind).max();
     let (what, plan) = match display.driver.known() {
@@ -190,8 +190,8 @@ fn fault(evidence: &Evidence<'_>, display: &DisplayFunction) -> Finding {
     let message = match said.first() {
         None => format!("NVML does not list the NVIDIA GPU at {address}{place}; {what}"),
         Some(first) => {
-            let lines: Vec<String> = said.iter().map(ToString::to_string).collect();
-            let first = first.text.rsplit("NVRM: ").next().unwrap_or_default();
+            let lines: Vec<String> = said.iter().map(|fault| fault.said.to_string()).collect();
+            let first = first.said.text.rsplit("NVRM: ").next().unwrap_or_default();
             let why = if worst > Some(PastedFaultKind::NotStarted) { &what } else { first };
             let lines = words::spelt(&lines);
             format!("The driver did not start the NVIDIA GPU at {address}{place}: {why}; {lines}")

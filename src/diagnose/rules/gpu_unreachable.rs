@@ -61,18 +61,18 @@ fn of_port(evidence: &Evidence<'_>, port: PciAddress, gpus: &[u32], why: &str) -
             .if_it_stays([Step::Reseat(board()), Step::Replace(board())])
     };
     let names = shared::names(evidence, gpus);
-    let message = format!("{names}, all below {port}, do not answer{}{why}", mark(evidence));
+    let message = format!("{names}, all below {port}, do not answer; {why}");
     let found = RULE
         .finding(Subject::PcieLink { address: port }, message, plan)
         .fact("error", why.to_owned())
         .fact("gpus_behind", Fact::Gpus(gpus.to_vec()));
-    lost::with_port(found, evidence, port)
+    lost::with_port(with_reason(found, evidence, why), evidence, port)
 }
 
 fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
     let address = evidence.snapshot.address_of(gpu.index);
     let index = gpu.index;
-    let message = format!("{} does not answer{}{why}", evidence.name(index), mark(evidence));
+    let message = format!("{} does not answer; {why}", evidence.name(index));
     let by_elimination = gpu.pci.get().is_none() && address.is_some();
     let found = RULE
         .finding(Subject::Gpu { index }, message, lost::plan(evidence, index))
@@ -80,12 +80,16 @@ fn of_one(evidence: &Evidence<'_>, gpu: &Gpu, why: &str) -> Finding {
         .fact("address", address)
         .fact("address_by_elimination", by_elimination.then_some(true))
         .fact("uuid", gpu.uuid.known());
-    lost::with_place(found, evidence, address)
+    lost::with_place(with_reason(found, evidence, why), evidence, address)
 }
 
-/// Returns what stands before the reason. In the output of other tools, it is what was said, and not a detail.
-fn mark(evidence: &Evidence<'_>) -> &'static str {
-    if evidence.read_from.is_some() { ": " } else { "; " }
+/// Adds the reason to the short sentence where the reason is all that the input says.
+fn with_reason(found: Finding, evidence: &Evidence<'_>, why: &str) -> Finding {
+    let short = found.short().to_owned();
+    match evidence.read_from {
+        Some(_) => found.in_short(format!("{short}: {why}")),
+        None => found,
+    }
 }
 
 /// Returns the reason why none of the facts that every GPU has could be read; `None` if any could. Identity does not

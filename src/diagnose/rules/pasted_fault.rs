@@ -19,8 +19,7 @@
 //! `gpu-unreachable`, `gpu-not-listed`, `xid-reported`, `driver-mismatch`, `peer-access-missing`, `peer-connections-held`,
 //! `fabric-not-ready`.
 //!
-//! Other messages whose meaning is known (src/pasted/messages.toml) have the severity that stands there; they are for
-//! information beside an error that they follow from.
+//! Each message in src/pasted/messages.toml has its severity. A message that another error explains is information.
 //!
 //! # Sources
 //!
@@ -30,7 +29,7 @@ use super::gpu_unreachable::no_answer;
 use super::prelude::*;
 use crate::models::is_sxm;
 use model::pasted::PastedFaultKind::{self, *};
-use model::pasted::{Meaning, PastedFault};
+use model::pasted::{Explained, PastedFault, PastedLine};
 use model::snapshot::{OFF_THE_BUS, XidCause};
 
 rule! {
@@ -42,20 +41,18 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     // A line without an address is of the same event as one with it.
     let place = |fault: &PastedFault| {
         let mut alike = faults.iter().filter(|other| other.kind == fault.kind);
-        fault.pci.or_else(|| alike.find_map(|other| other.pci))
+        fault.said.pci.or_else(|| alike.find_map(|other| other.said.pci))
     };
-    let means =
-        words::grouped(faults.iter().filter_map(|fault| Some((fault.meaning.as_ref()?, *fault))));
     let mut xids = evidence.snapshot.host.xids.known().into_iter().flatten();
+    let messages: Vec<&Explained> =
+        evidence.read_from.into_iter().flat_map(|read| &read.explained).collect();
     let has_cause = xids.any(|xid| xid.cause() != XidCause::Other)
-        || faults.iter().any(|fault| match &fault.meaning {
-            Some(meaning) => meaning.severity == Severity::Error && !meaning.follows,
-            None => true,
-        });
-    let explained = means.into_iter().map(|(meaning, faults)| {
-        let found = explained(evidence, meaning, &faults);
-        // What programs meet after an error follows from it.
-        if meaning.follows && has_cause { found.at(Severity::Info) } else { found }
+        || !faults.is_empty()
+        || messages.iter().any(|one| one.severity == Severity::Error && !one.follows);
+    let explained = messages.into_iter().map(|one| {
+        let found = explained(evidence, one);
+        // A program's error beside one of the machine is its consequence.
+        if one.follows && has_cause { found.at(Severity::Info) } else { found }
     });
     let left = faults.iter().copied().filter(|fault| !is_judged(evidence, fault));
     let alike = words::grouped(left.map(|fault| ((fault.kind, place(fault)), fault)));
@@ -65,58 +62,62 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     found.chain(explained).collect()
 }
 
-/// Most lines that are quoted for one meaning.
+/// Most lines of a message that are quoted.
 const QUOTED: usize = 3;
 
-/// Returns a finding on words whose meaning is known.
-fn explained(evidence: &Evidence<'_>, meaning: &Meaning, faults: &[&PastedFault]) -> Finding {
+/// Returns a finding on a message that is known.
+fn explained(evidence: &Evidence<'_>, message: &Explained) -> Finding {
+    let places = words::unique(message.lines.iter().filter_map(|line| line.pci));
     let mut gpus = evidence.snapshot.gpus.iter();
-    let of =
-        |gpu: &&Gpu| faults.iter().all(|fault| fault.pci.is_some() && gpu.pci.get() == fault.pci);
-    let gpu = gpus.find(of).map(|gpu| Subject::Gpu { index: gpu.index });
-    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let lines: Vec<String> = faults.iter().map(|fault| one_line(&fault.to_string())).collect();
-    let places = words::unique(faults.iter().filter_map(|fault| fault.pci));
-    let message = format!(
-        "The input says that {}{}: {}{}",
-        meaning.text,
+    let gpu = gpus.find(|gpu| gpu.pci.get().is_some_and(|pci| places == [pci]));
+    let subject = gpu.map_or(Subject::Machine, |gpu| Subject::Gpu { index: gpu.index });
+    let one_line = |line: &PastedLine| {
+        let text = line.to_string();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let lines: Vec<String> = message.lines.iter().map(one_line).collect();
+    let sentence = format!(
+        "The input says that {}{}: {}",
+        message.meaning,
         words::after(", at ", (places.len() > 1).then(|| words::addresses(&places))),
-        lines[..lines.len().min(QUOTED)].join(", ").replace("; ", ", "),
-        if lines.len() > QUOTED { " and further ones" } else { "" },
+        words::first(&lines, QUOTED)
     );
-    let plan = [Step::AsExplained(meaning.advice.clone())];
-    RULE.finding(gpu.unwrap_or(Subject::Machine), message, plan)
-        .at(meaning.severity)
+    RULE.finding(subject, sentence.clone(), [Step::AsExplained(message.advice.clone())])
+        .in_short(sentence)
+        .at(message.severity)
         .fact("lines", lines)
 }
+
+/// Words of a fabric manager that finds no NVSwitch.
+const NO_SWITCH: &str = "NV_WARN_NOTHING_TO_DO";
 
 /// Returns true if the rule for such a fault of a live machine reports it.
 fn is_judged(evidence: &Evidence<'_>, fault: &PastedFault) -> bool {
     let snapshot = evidence.snapshot;
     match fault.kind {
-        Mismatch | NotReady | Explained => true,
+        Mismatch | NotReady | NamedXid => true,
         // Cards have no NVSwitches to manage, nor have boards of four modules.
-        Fabric if fault.pci.is_none() && fault.text.contains("abric") => {
-            let mut all = evidence.stated();
-            let names = snapshot.gpus.iter().map(|gpu| gpu.name.known());
-            // The manager itself may say so.
-            let is_needless = |other: &PastedFault| other.text.contains("NOTHING_TO_DO");
-            all.any(is_needless)
-                || !snapshot.gpus.is_empty()
-                    && (snapshot.gpus.len() <= 4
-                        || names.into_iter().all(|name| name.is_some_and(|name| !is_sxm(name))))
+        Fabric if fault.said.pci.is_none() && fault.said.text.contains("abric") => {
+            let mut names = snapshot.gpus.iter().map(|gpu| gpu.name.known());
+            let is_small = !snapshot.gpus.is_empty() && snapshot.gpus.len() <= 4;
+            let is_card = |name: Option<&String>| name.is_some_and(|name| !is_sxm(name));
+            let mut said = evidence.read_from.into_iter().flat_map(|read| &read.explained);
+            is_small
+                || (!snapshot.gpus.is_empty() && names.all(is_card))
+                || said.any(|one| one.lines.iter().any(|line| line.text.contains(NO_SWITCH)))
         }
         TooManyPeers => false,
         Lost => {
-            let is_it = |gpu: &Gpu| fault.pci.is_none() || gpu.pci.get() == fault.pci;
+            let is_it = |gpu: &Gpu| fault.said.pci.is_none() || gpu.pci.get() == fault.said.pci;
             let mut xids = snapshot.host.xids.known().into_iter().flatten();
             snapshot.gpus.iter().any(|gpu| is_it(gpu) && no_answer(gpu).is_some())
-                || xids
-                    .any(|xid| xid.code == OFF_THE_BUS && fault.pci.is_none_or(|at| at == xid.pci))
+                || xids.any(|xid| {
+                    xid.code == OFF_THE_BUS && fault.said.pci.is_none_or(|at| at == xid.pci)
+                })
         }
         // What names no GPU is the same event as what names one.
         kind if kind.is_of_start() => {
-            let is_it = |one: &DisplayFunction| fault.pci.is_none_or(|at| at == one.address);
+            let is_it = |one: &DisplayFunction| fault.said.pci.is_none_or(|at| at == one.address);
             snapshot.unlisted_gpus.iter().any(is_it)
         }
         kind => {
@@ -139,7 +140,7 @@ fn finding(
         (None, Some(address)) => (Subject::PciFunction { address }, address.to_string()),
         (None, None) => (Subject::Machine, "a device".to_owned()),
     };
-    let says = |word| faults.iter().any(|fault| fault.text.contains(word));
+    let says = |word| faults.iter().any(|fault| fault.said.text.contains(word));
     let own = match (gpu, address) {
         (Some(gpu), Some(at)) if !says("Reboot") => {
             Step::ResetGpuAt(all(&[gpu.index]), At(vec![at]))
@@ -148,7 +149,7 @@ fn finding(
     };
     let (what, plan) = match kind {
         Lost => ("{} is lost", Plan::now([Step::Xid, Step::PowerCycle, Step::CheckWithPeerscope])),
-        NotStarted | NoWindow | Unsupported | Mismatch | NotReady | Explained => (
+        NotStarted | NoWindow | Unsupported | Mismatch | NotReady | NamedXid => (
             "the driver could not start {}",
             Plan::now([Step::DriverLog, Step::PowerCycle, Step::CheckWithPeerscope]),
         ),
@@ -224,11 +225,13 @@ fn finding(
         ),
     };
     let what = match kind {
-        RateFalls => what.replace("{}", &words::distinct(faults.iter().map(|fault| &fault.text))),
+        RateFalls => {
+            what.replace("{}", &words::distinct(faults.iter().map(|fault| &fault.said.text)))
+        }
         NoDevices => what.to_owned() + &on_bus(evidence.snapshot),
         _ => what.replace("{}", &who),
     };
-    let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = faults.iter().map(|fault| fault.said.to_string()).collect();
     RULE.finding(subject, format!("The input says that {what}: {}", words::spelt(&lines)), plan)
         .fact("lines", lines)
 }
@@ -249,19 +252,53 @@ mod tests {
     fn found(faults: &[(PastedFaultKind, Option<&str>)]) -> Vec<Finding> {
         let faults = faults.iter().zip(1..).map(|((kind, pci), line)| PastedFault {
             kind: *kind,
-            text: "words".to_owned(),
-            pci: pci.map(|pci| pci.parse().unwrap()),
-            input: "in.txt".to_owned(),
-            line,
-            meaning: None,
+            said: PastedLine {
+                text: "words".to_owned(),
+                pci: pci.map(|pci| pci.parse().unwrap()),
+                input: "in.txt".to_owned(),
+                line,
+            },
         });
-        let pasted = Pasted { faults: faults.collect(), ..Pasted::default() };
+        judged(&Pasted { faults: faults.collect(), ..Pasted::default() })
+    }
+
+    fn judged(pasted: &Pasted) -> Vec<Finding> {
         let machine = h200_vm(2);
         let (topology, settings) = (Topology::default(), Settings::default());
         RULE.judge(&Evidence {
-            read_from: Some(&pasted),
+            read_from: Some(pasted),
             ..crate::testing::without_request(&machine, &topology, None, &settings)
         })
+    }
+
+    #[test]
+    fn a_message_is_quoted_whole_and_is_information_beside_its_cause() {
+        let message = |follows| Explained {
+            severity: Severity::Error,
+            meaning: "a kernel failed".to_owned(),
+            advice: "Run it alone.".to_owned(),
+            follows,
+            lines: (1..6)
+                .map(|line| PastedLine {
+                    text: "failed; code 4".to_owned(),
+                    pci: None,
+                    input: "in.txt".to_owned(),
+                    line,
+                })
+                .collect(),
+        };
+        let of = |explained| judged(&Pasted { explained, ..Pasted::default() });
+        let found = of(vec![message(true)]);
+        let one = only(&found, "pasted-fault", Severity::Error);
+        assert_eq!(
+            one.short(),
+            "The input says that a kernel failed: \"failed; code 4\" (line 1 of in.txt), \
+             \"failed; code 4\" (line 2 of in.txt), \"failed; code 4\" (line 3 of in.txt) and 2 more"
+        );
+        assert_advice(&RULE, &found, &["as-explained"], &[]);
+        let both = of(vec![message(true), message(false)]);
+        let severities: Vec<Severity> = both.iter().map(|one| one.severity).collect();
+        assert_eq!(severities, [Severity::Info, Severity::Error]);
     }
 
     #[test]

@@ -78,8 +78,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
 
 /// Returns findings on GPUs with fewer lanes than others of their model have, where the input does not say how many are possible.
 fn narrow(evidence: &Evidence<'_>) -> Vec<Finding> {
-    let is_told =
-        |gpu: &Gpu| evidence.stated().any(|one| one.pci.is_some() && one.pci == gpu.pci.get());
+    let messages = evidence.read_from.into_iter().flat_map(|read| &read.explained);
+    let told: Vec<_> = messages.flat_map(|one| &one.lines).filter_map(|line| line.pci).collect();
+    let is_told = |gpu: &Gpu| gpu.pci.get().is_some_and(|pci| told.contains(&pci));
     let gpus = evidence.snapshot.gpus.iter();
     let gpus = gpus.filter(|gpu| gpu.pcie_width_max.known().is_none() && !is_told(gpu));
     let models = words::grouped(gpus.map(|gpu| (gpu.name.known(), gpu)));

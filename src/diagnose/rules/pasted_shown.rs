@@ -1,4 +1,4 @@
-//! What the output of other tools shows, in the words of a report: the good as well.
+//! Sums up what the input shows, healthy facts included.
 
 use super::prelude::*;
 use model::host::HostDirection;
@@ -6,7 +6,7 @@ use model::host::HostDirection;
 /// Most pairs that are named of one kind.
 const NAMED: usize = 6;
 
-/// Returns a clause for each kind of fact and figure that the input has.
+/// Returns a clause for each kind of fact and figure.
 pub(super) fn shown(evidence: &Evidence<'_>) -> Vec<String> {
     let snapshot = evidence.snapshot;
     let gpus = &snapshot.gpus;
@@ -77,7 +77,7 @@ fn rates(evidence: &Evidence<'_>) -> Vec<String> {
         let ends = words::unique([least, most].map(|rate| format!("{rate:.1}")));
         let range =
             if ends.len() == 1 { ends.concat() } else { format!("{least:.1} to {most:.1}") };
-        // Copies both ways are not those of one, and what goes through host memory shows that links are wider.
+        // A rate of both ways, or one below that through host memory, does not show the width of a link.
         let tells = *way != BOTH && !(*way == BETWEEN && is_wider);
         let carriers = super::pasted_rates::carriers(most, 5).filter(|_| tells);
         let little = if most < LITTLE && carriers.is_some() { ", little for a GPU" } else { "" };

@@ -12,7 +12,8 @@
 //! # How it is detected
 //!
 //! `check`, `topo` and `diagnose` read the kernel's log since the last boot (root on most machines); `soak` takes
-//! NVML's events once a second, without root. The code decides, and the text where it has a severity (144 to 150,
+//! NVML's events once a second, without root. A pasted sentence that names a code counts like its message, and is information
+//! beside a log. The code decides, and the text where it has a severity (144 to 150,
 //! SXid) or an action (154):
 //!
 //! - Error: the GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
@@ -29,7 +30,8 @@
 
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
-use model::snapshot::{OFF_THE_BUS, XidCause};
+use model::pasted::PastedFaultKind;
+use model::snapshot::{OFF_THE_BUS, XidCause, named_xid};
 use std::cmp::Reverse;
 
 rule! {
@@ -37,8 +39,35 @@ rule! {
 }
 
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
-    in_hours(evidence).into_iter().chain(since_boot(evidence)).collect()
+    in_hours(evidence).into_iter().chain(since_boot(evidence)).chain(named(evidence)).collect()
 }
+
+/// Returns a finding on each code that a sentence or a service names. Beside a log, they are information.
+fn named(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let has_log = evidence.snapshot.host.xids.known().is_some_and(|xids| !xids.is_empty());
+    let faults = evidence.stated().filter(|fault| fault.kind == PastedFaultKind::NamedXid);
+    let codes = faults.filter_map(|fault| {
+        let (code, _, text) = named_xid(&fault.said.text)?;
+        let (pci, text) = (fault.said.pci.unwrap_or(NOWHERE), text.to_owned());
+        let xid = Xid { pci, code, text, times: 1, seconds_since_boot: None };
+        Some((code, (xid, fault.said.to_string())))
+    });
+    let finding = |(code, named): (u32, Vec<(Xid, String)>)| {
+        let (xids, lines): (Vec<Xid>, Vec<String>) = named.into_iter().unzip();
+        let mut xids: Vec<&Xid> = xids.iter().collect();
+        xids.sort_by_key(|xid| rank(xid));
+        let of = format!("Xid {code}, as a sentence of the input says");
+        let worst = worst(xids.iter().map(|xid| xid.cause()));
+        let found = finding(evidence, Subject::Machine, &of, &lines, &xids, &[code], worst);
+        let short = format!("{}: {}", found.short(), words::first(&lines, 1));
+        let found = found.in_short(short);
+        if has_log { found.at(Severity::Info) } else { found }
+    };
+    words::grouped(codes).into_iter().map(finding).collect()
+}
+
+/// The address of a message that has none.
+const NOWHERE: PciAddress = PciAddress { domain: 0, bus: 0, device: 0, function: 0 };
 
 /// Returns the severity of an error that came just now.
 fn severity(cause: XidCause) -> Severity {
@@ -330,8 +359,11 @@ fn finding(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
     use crate::testing::prelude::*;
+    use model::pasted::{Pasted, PastedFault, PastedLine};
     use model::reading::Reading;
+    use model::topology::Topology;
 
     fn with(codes: &[u32]) -> Vec<Finding> {
         of_log(60, &codes.iter().map(|code| (*code, "said", 9)).collect::<Vec<_>>())
@@ -416,5 +448,46 @@ mod tests {
             "{message}"
         );
         assert_eq!(with(&[]), []);
+    }
+
+    #[test]
+    fn a_code_that_a_sentence_names_counts_unless_there_is_a_log() {
+        let named = |text: &str, with_log: bool| {
+            let said = PastedLine {
+                text: text.to_owned(),
+                pci: None,
+                input: "in.txt".to_owned(),
+                line: 4,
+            };
+            let fault = PastedFault { kind: PastedFaultKind::NamedXid, said };
+            let pasted = Pasted { faults: vec![fault], ..Pasted::default() };
+            let mut machine = h200_vm(2);
+            if with_log {
+                machine.host.xids = Reading::Known(vec![Xid {
+                    pci: machine.gpus[1].pci.get().unwrap(),
+                    code: 13,
+                    text: "said".into(),
+                    times: 1,
+                    seconds_since_boot: None,
+                }]);
+            }
+            let (topology, settings) = (Topology::default(), Settings::default());
+            let mut found = RULE.judge(&Evidence {
+                read_from: Some(&pasted),
+                ..crate::testing::without_request(&machine, &topology, None, &settings)
+            });
+            found.retain(|found| found.subject == Subject::Machine);
+            found
+        };
+        let lost = named("gpu 3; it reported Xid 79 today", false);
+        let one = only(&lost, "xid-reported", Severity::Error);
+        assert!(
+            one.short().ends_with("\"gpu 3; it reported Xid 79 today\" (line 4 of in.txt)"),
+            "{}",
+            one.short()
+        );
+        assert_advice(&RULE, &lost, &["xid", "power-cycle", "check-again"], &[]);
+        only(&named("we saw Xid 13", false), "xid-reported", Severity::Info);
+        only(&named("gpu 3 reported Xid 79", true), "xid-reported", Severity::Info);
     }
 }

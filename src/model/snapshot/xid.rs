@@ -89,6 +89,21 @@ fn known(code: u32) -> Option<&'static (u32, XidCause, &'static str)> {
     CODES.iter().find(|(known, ..)| *known == code)
 }
 
+/// Returns the known code that a sentence or a service names: `Xid 79`, `XID error 74`, `XidCriticalError: Xid=48`. Returns
+/// what stands before and behind it as well.
+pub fn named_xid(text: &str) -> Option<(u32, &str, &str)> {
+    let lower = text.to_ascii_lowercase();
+    lower.match_indices("xid").find_map(|(at, word)| {
+        let from = at + word.len();
+        let rest = lower.get(from..)?.trim_start_matches(" error");
+        let rest = rest.trim_start_matches([' ', ':', '=', '#']);
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let code = rest.get(..end)?.parse().ok().filter(|code| known(*code).is_some())?;
+        let behind = text.len() - rest.len() + end;
+        Some((code, text.get(..at)?, text.get(behind..)?))
+    })
+}
+
 impl Xid {
     /// Returns true if an NVSwitch reported it.
     pub fn is_of_switch(&self) -> bool {
@@ -125,6 +140,25 @@ impl Xid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_is_found_where_a_text_names_it() {
+        let code = |text| named_xid(text).map(|(code, ..)| code);
+        for (text, wanted) in [
+            ("GPU 3 reported Xid 79 today", Some(79)),
+            ("XID error 74 on gpu07", Some(74)),
+            ("XidCriticalError: Xid=48 on Device=GPU-1", Some(48)),
+            ("xid:79", Some(79)),
+            ("NVRM: Xid (PCI:0000:5a:00): 13", None),
+            ("XID 4800 aborted", None),
+            ("XidCriticalError False", None),
+            ("Xid 7900", None),
+            ("an Xid", None),
+        ] {
+            assert_eq!(code(text), wanted, "{text}");
+        }
+        assert_eq!(named_xid("no Xid 79, though"), Some((79, "no ", ", though")));
+    }
 
     #[test]
     fn the_text_decides_where_it_has_a_severity_or_an_action() {

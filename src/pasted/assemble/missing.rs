@@ -89,7 +89,7 @@ fn rates(measured: &Measurements, pairs: &[Pair], lacks: &mut impl FnMut(String,
     let rates = pairs.iter().filter(has_rate).count();
     if rates == 0 {
         let any = measured.peer.iter().any(|cell| cell.achieved_gbps.is_some());
-        let which = if any { " (of writes, one way)" } else { "" };
+        let which = if any { " that can be compared (of writes, one way)" } else { "" };
         lacks(format!("the rate of any pair{which}"), COMMAND);
     } else if rates < pairs.len() {
         lacks(format!("the rates of {} of {} pairs", pairs.len() - rates, pairs.len()), COMMAND);

@@ -15,7 +15,7 @@ use crate::told::{Key, NOT_THERE, Note};
 use crate::{Machine, messages, trouble};
 use ledger::{At, Ledger};
 use links::Bonds;
-use model::pasted::{Collective, Meaning, Pasted, PastedFault, PastedFaultKind, PastedInput};
+use model::pasted::{Collective, Explained, Pasted, PastedFault, PastedInput, PastedLine};
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
 use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, Xid};
@@ -32,7 +32,7 @@ const LOG: &str = "kernel-log";
 /// Most faults, and most problems, that are named.
 const MOST_FAULTS: usize = 50;
 const MOST_PROBLEMS: usize = 20;
-/// Most lines of one meaning.
+/// Most lines that are kept of one message.
 const MOST_ALIKE: usize = 8;
 
 /// What was joined so far.
@@ -57,6 +57,7 @@ struct Joined {
     logged: BTreeMap<PciAddress, (String, u32)>,
     has_log: bool,
     faults: Vec<PastedFault>,
+    explained: Vec<Explained>,
     collectives: Vec<Collective>,
     problems: Vec<String>,
     /// Number of further problems like one of these, by its words without figures.
@@ -71,6 +72,11 @@ fn shape(problem: &str) -> String {
         !word.contains(|c: char| c.is_ascii_digit()) || word.parse::<PciAddress>().is_ok()
     };
     problem.split_whitespace().filter(is_kept).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a line and its place.
+fn said(text: &str, pci: Option<PciAddress>, at: &At<'_>) -> PastedLine {
+    PastedLine { text: text.to_owned(), pci, input: at.name.to_owned(), line: at.line }
 }
 
 /// Returns the facts of a pair.
@@ -171,6 +177,7 @@ pub(crate) fn assemble(read: &[Scanned], unread: Vec<String>) -> Result<Machine,
             inputs: inputs.collect(),
             origins: ledger.origins,
             faults: joined.faults,
+            explained: joined.explained,
             collectives: joined.collectives,
             contradictions: ledger.contradictions,
             remarks,
@@ -287,11 +294,15 @@ impl Joined {
                 Note::Named(number, model) => self.named(*number, model, *at),
                 Note::Listed(number) => self.listed = self.listed.or(Some(*number)),
                 Note::KernelLog => self.has_log = true,
-                Note::Fault(kind, pci, text) => self.fault(*kind, *pci, text, None, *at),
+                Note::Fault(kind, pci, text) => {
+                    if self.faults.len() < MOST_FAULTS {
+                        let said = said(text, *pci, at);
+                        self.faults.push(PastedFault { kind: *kind, said });
+                    }
+                }
                 Note::Problem(problem) => {
-                    if let Some(meaning) = messages::meaning(problem) {
-                        let pci = trouble::address(problem);
-                        self.fault(PastedFaultKind::Explained, pci, problem, Some(meaning), *at);
+                    if let Some(found) = messages::explained(problem) {
+                        self.explain(found, said(problem, trouble::address(problem), at));
                         continue;
                     }
                     let (place, times) = self.alike.entry(shape(problem)).or_default();
@@ -324,20 +335,15 @@ impl Joined {
         }
     }
 
-    /// Adds a fault, unless there are many.
-    fn fault(
-        &mut self,
-        kind: PastedFaultKind,
-        pci: Option<PciAddress>,
-        text: &str,
-        meaning: Option<Meaning>,
-        at: At<'_>,
-    ) {
-        // Lines of one meaning must not displace others, nor what a tool states.
-        let most = if meaning.is_some() { MOST_ALIKE } else { MOST_FAULTS };
-        if self.faults.iter().filter(|one| one.meaning == meaning).count() < most {
-            let (text, input) = (text.to_owned(), at.name.to_owned());
-            self.faults.push(PastedFault { kind, text, pci, input, line: at.line, meaning });
+    /// Adds a line of a message that is known, unless it has many.
+    fn explain(&mut self, mut found: Explained, said: PastedLine) {
+        match self.explained.iter_mut().find(|one| one.meaning == found.meaning) {
+            Some(known) if known.lines.len() < MOST_ALIKE => known.lines.push(said),
+            Some(_) => {}
+            None => {
+                found.lines.push(said);
+                self.explained.push(found);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 use super::names::Names;
 use super::{Joined, MOST_FAULTS, MOST_PROBLEMS, links, pair_of};
 use crate::told::NOT_THERE;
-use model::pasted::{PastedFault, PastedFaultKind};
+use model::pasted::{PastedFault, PastedFaultKind, PastedLine};
 use model::placement::Pair;
 use model::reading::Reading;
 use model::restore::NVML_VERSION_MISMATCH;
@@ -23,7 +23,7 @@ impl Joined {
             (xid.pci, "it has fallen off the bus, says the kernel's log (Xid 79)".to_owned())
         });
         let lost = self.faults.iter().filter(|fault| fault.kind == PastedFaultKind::Lost);
-        let lost = lost.filter_map(|fault| Some((fault.pci?, fault.to_string())));
+        let lost = lost.filter_map(|fault| Some((fault.said.pci?, fault.said.to_string())));
         for (pci, why) in off.chain(lost) {
             let gpu = gpus.iter_mut().find(|gpu| gpu.pci.get() == Some(pci));
             if let Some(gpu) = gpu.filter(|gpu| gpu.power_state.known().is_none()) {
@@ -70,7 +70,8 @@ impl Joined {
             );
             if fatal > 0 && self.faults.len() < MOST_FAULTS {
                 let (kind, pci) = (PastedFaultKind::PcieFatal, Some(address));
-                self.faults.push(PastedFault { kind, text, pci, input, line, meaning: None });
+                let said = PastedLine { text, pci, input, line };
+                self.faults.push(PastedFault { kind, said });
             } else if other > 0 {
                 self.problems.push(format!("{text} (line {line} of {input})"));
             } else {
@@ -86,17 +87,18 @@ impl Joined {
         let running = gpus.iter().filter(|gpu| gpu.power_state.known().is_some());
         let running: Vec<Option<PciAddress>> = running.map(|gpu| gpu.pci.get()).collect();
         for fault in std::mem::take(&mut self.faults) {
-            let of_driver = fault.pci.is_none() && !fault.kind.is_of_start();
-            let runs = running.contains(&fault.pci) || (of_driver && !running.is_empty());
+            let of_driver = fault.said.pci.is_none() && !fault.kind.is_of_start();
+            let runs = running.contains(&fault.said.pci) || (of_driver && !running.is_empty());
             if runs && fault.kind <= PastedFaultKind::NoNvml {
                 if fault.kind == PastedFaultKind::Mismatch {
                     self.host().kernel_module_version = Reading::Unknown(NOT_THERE);
                 }
-                self.problems.push(fault.to_string());
+                self.problems.push(fault.said.to_string());
                 continue;
             }
             let is_known = |address| unlisted.iter().any(|one| one.address == address);
-            if let Some(address) = fault.pci.filter(|at| fault.kind.is_of_start() && !is_known(*at))
+            if let Some(address) =
+                fault.said.pci.filter(|at| fault.kind.is_of_start() && !is_known(*at))
             {
                 unlisted.push(DisplayFunction {
                     driver: Reading::Known(BoundDriver::Nvidia),

@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 
+use crate::messages::is_known;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Function, Key, Note, Notes, is_uuid};
-use crate::trouble::{is_fault, is_wrong, shortened, version};
+use crate::trouble::{is_wrong, shortened, version};
 use model::reading::Reading;
 use model::snapshot::{PciKind, Xid};
 use model::units::PciAddress;
@@ -89,9 +90,12 @@ const MORE: &[&str] = &[
     "timeout",
     "mismatch",
     "not supported",
-    "no nvidia gpu",
+    "is 0m",
     "unable",
     "cannot",
+    "page_fault",
+    "external power",
+    "no nvidia gpu",
 ];
 
 /// Parts of the kernel whose errors are named.
@@ -188,7 +192,7 @@ fn take(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         && !said.contains("AER")
         && !said.contains("error status")
         && is_wrong(said)
-        && !is_fault(said)
+        && !is_known(said)
     {
         counts.odd("kernel", said, line, notes);
     }
@@ -222,6 +226,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         }
         return;
     }
+    let is_known = is_known(said);
     let said = said.strip_prefix("NVRM: ").unwrap_or(said);
     if let Some((address, uuid)) =
         said.strip_prefix("GPU at PCI:").and_then(|rest| rest.split_once(": "))
@@ -231,7 +236,7 @@ fn nvrm(said: &str, seconds: Option<f64>, line: u32, notes: &mut Notes, counts: 
         }
     } else if let Some(version) = version(said) {
         notes.add(line, version);
-    } else if !is_fault(said) {
+    } else if !is_known {
         let lower = said.to_ascii_lowercase();
         if is_wrong(said) || MORE.iter().any(|word| lower.contains(word)) {
             counts.odd("driver", said, line, notes);

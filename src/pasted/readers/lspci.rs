@@ -160,8 +160,9 @@ fn nameless(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let what = format!("of the PCIe link of {name}: {text}");
             let most = function.facts.width_max.get().map(Lanes::number);
             let is_less = function.facts.width.get().map(Lanes::number) < most;
+            let all = most.map_or("all".to_owned(), |most| format!("all {most}"));
             let note = match is_less || is_narrow(text) {
-                true => Note::Problem(format!("less than all lanes {what}")),
+                true => Note::Problem(format!("less than {all} lanes {what}")),
                 false => Note::Remark(format!("all lanes {what}")),
             };
             notes.add(line.number, note);

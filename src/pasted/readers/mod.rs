@@ -18,6 +18,7 @@ mod smi_table;
 mod smi_topo;
 
 use super::reader::Reader;
+pub(crate) use smi_query::block_of;
 
 /// All kinds, the more specific ones first.
 pub(crate) static READERS: &[Reader] = &[

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::messages;
+use crate::messages::is_known;
 use crate::reader::{Ahead, Reader};
 use crate::told::{Key, Note, Notes};
-use crate::trouble::{is_fault, shortened};
+use crate::trouble::shortened;
 use model::reading::Reading;
 use model::snapshot::P2pStatus;
 use model::units::PciAddress;
@@ -67,11 +67,9 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             continue;
         };
         (used, strange) = (place + 1, 0);
-        if warning && !is_fault(message) {
-            // The part of NCCL that warns stands before its words.
-            let is_error = ["ailure", "rror"].iter().any(|word| message.contains(word))
-                || messages::meaning(text).is_some();
-            let said = shortened(text);
+        if warning && !is_known(text) {
+            let is_error = ["ailure", "rror"].iter().any(|word| message.contains(word));
+            let said = format!("NCCL warns: {}", shortened(message));
             let what = if is_error { Note::Problem(said) } else { Note::Remark(said) };
             notes.add(line.number, what);
         }

@@ -60,6 +60,8 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
             let text = text.trim_start_matches(['#', ' ']);
             if text.starts_with("Out of bounds values") && text.contains("FAILED") {
                 wrong = wrong.or(Some(line.number));
+            } else if let Some(version) = text.strip_prefix("nccl-tests version ") {
+                notes.version = version.split(' ').next().map(str::to_owned);
             }
         } else if let Some(row) = Row::of(text) {
             if row.wrong > 0 {

@@ -16,7 +16,6 @@ pub(crate) const READER: Reader = Reader {
     begins: |line| {
         line.starts_with("nvbandwidth Version:")
             || line.starts_with("CUDA Driver Version:")
-            || line.starts_with("Driver Version:")
             || test_of(line).is_some()
             || is_description(line)
             || device(line).is_some()
@@ -166,13 +165,6 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
     }
     if let Some(version) = text.strip_prefix("CUDA Driver Version:") {
         return add_cuda(notes, head.number, version);
-    }
-    if let Some(version) = text.strip_prefix("Driver Version:") {
-        let version = version.trim().to_owned();
-        notes.host(head.number, |host| host.driver_version = Reading::Known(version));
-        // The name of the host may come between.
-        let mut near = ahead.lines.iter().take(4);
-        return Some(near.position(|line| line.text.trim().starts_with("Device ")).unwrap_or(1));
     }
     if let Some(device) = device(text) {
         add_device(notes, head.number, device);

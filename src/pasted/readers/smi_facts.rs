@@ -56,38 +56,11 @@ fn link<T: TryFrom<u8>>(value: &str) -> Option<T> {
     count::<u8>(value).and_then(|number| number.try_into().ok())
 }
 
-/// States that no sound GPU has: key, value, and what they are a sign of.
-const BAD: &[(&str, &str, PastedFaultKind)] = &[
-    ("reset_required", "Yes", PastedFaultKind::NeedsReset),
-    ("sram_threshold_exceeded", "Yes", PastedFaultKind::HardwareError),
-    ("channel_repair_pending", "Yes", PastedFaultKind::NeedsReset),
-    ("tpc_repair_pending", "Yes", PastedFaultKind::NeedsReset),
-    ("pending_page_blacklist", "Yes", PastedFaultKind::NeedsReset),
-    ("unrepairable_memory", "Yes", PastedFaultKind::HardwareError),
-    ("summary", "Unhealthy", PastedFaultKind::Fabric),
-    ("route_unhealthy", "True", PastedFaultKind::Fabric),
-    ("access_timeout_recovery", "True", PastedFaultKind::Fabric),
-];
-
 /// Retired pages from which NVIDIA replaces a GPU (Dynamic Page Retirement, 60 to 64).
 const MOST_RETIRED: u32 = 60;
 
 /// Share of the time from which a GPU that runs kernels has its link at full speed, per cent; chosen.
 const BUSY: u32 = 50;
-
-/// Returns what a state is a sign of.
-fn bad(near: &str, key: &str, value: &str) -> Option<PastedFaultKind> {
-    let known = BAD.iter().find(|(name, sign, _)| *name == key && value.eq_ignore_ascii_case(sign));
-    Some(match key {
-        "gpu_recovery_action" if value != "None" => PastedFaultKind::NeedsReset,
-        "incorrect_configuration" if value != "None" => PastedFaultKind::Fabric,
-        "double_bit_ecc" if near == "retired_pages" => {
-            count(value).filter(|pages: &u32| *pages >= MOST_RETIRED)?;
-            PastedFaultKind::HardwareError
-        }
-        _ => known?.2,
-    })
-}
 
 impl State {
     pub(super) fn of(gpu: Option<Key>) -> Self {
@@ -175,8 +148,11 @@ impl State {
         if self.in_parts(near, key, value) {
             return;
         }
-        if let (Key::Pci(pci), Some(kind)) = (&gpu, bad(near, key, value)) {
-            let words = format!("{}: {value}", key.replace('_', " "));
+        if let (Key::Pci(pci), "retired_pages", "double_bit_ecc") = (&gpu, near, key)
+            && count(value).is_some_and(|pages: u32| pages >= MOST_RETIRED)
+        {
+            let kind = PastedFaultKind::HardwareError;
+            let words = format!("{value} retired pages of double bit errors");
             notes.add(line, Note::Fault(kind, Some(*pci), words));
         }
         let text = || Reading::Known(value.to_owned());

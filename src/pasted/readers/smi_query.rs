@@ -8,7 +8,7 @@ use model::units::PciAddress;
 pub(crate) const READER: Reader = Reader {
     kind: "smi-query",
     tool: "nvidia-smi -q",
-    begins: |line| line.contains("NVSMI LOG") || block(line).is_some(),
+    begins: |line| line.contains("NVSMI LOG") || block_of(line).is_some(),
     read,
 };
 
@@ -16,7 +16,7 @@ pub(crate) const READER: Reader = Reader {
 const STRANGE: usize = 3;
 
 /// Returns the address of the GPU whose block this line begins.
-fn block(line: &str) -> Option<PciAddress> {
+pub(crate) fn block_of(line: &str) -> Option<PciAddress> {
     let address = line.trim().strip_prefix("GPU ")?;
     let is_address =
         address.len() >= 12 && address.bytes().filter(|byte| *byte == b':').count() == 2;
@@ -42,7 +42,7 @@ fn read(ahead: Ahead<'_>, notes: &mut Notes) -> Option<usize> {
         }
         let indent = line.text.len() - line.text.trim_start().len();
         headings.retain(|(above, _)| *above < indent);
-        if let Some(address) = block(text) {
+        if let Some(address) = block_of(text) {
             headings.clear();
             state.begin(address, line.number, notes);
         } else if let Some((key, value)) = pair(text) {

@@ -130,9 +130,10 @@ fn nccl_names_gpus_ways_variables_and_warnings() {
         remarks.contains("GPU 0→1, 1→0 by SHM/direct/direct (through host memory)"),
         "{remarks}"
     );
-    let explained = &machine.pasted.faults[0];
-    assert!(explained.text.contains("nvls.cc:244 NCCL WARN Cuda failure 1"), "{explained}");
-    assert!(explained.meaning.as_ref().is_some_and(|means| means.text.contains("NVLS")));
+    let explained = &machine.pasted.explained[0];
+    let text = &explained.lines[0].text;
+    assert!(text.contains("nvls.cc:244 NCCL WARN Cuda failure 1"), "{text}");
+    assert!(explained.meaning.contains("NVLS"));
     let refused =
         of("n:1:2 [2] NCCL INFO P2P is disabled between connected GPUs 2 and 1. You can repress\n");
     let said = refused.snapshot.pair(pair(1, 2)).map(|said| said.p2p_read.clone());
@@ -177,18 +178,13 @@ fn lines_of_links_are_read_wherever_they_stand() {
         );
         assert_eq!(gpu.name, Reading::Known("NVIDIA A100 PCIe 80GB".into()));
     }
-    let problems = |text: &str| {
-        let machine = of(text);
-        let explained = machine.pasted.faults.into_iter().map(|fault| fault.text);
-        machine.snapshot.problems.into_iter().chain(explained).collect::<Vec<_>>().join("\n")
-    };
+    let problems = |text: &str| odd(&of(text));
     assert!(
         problems(lines)
-            .contains("less than all lanes of the PCIe link of a device that is not named")
+            .contains("less than all 16 lanes of the PCIe link of a device that is not named")
     );
     let state = lines.lines().next_back().unwrap();
-    let faults = of(&format!("{title}{state}\n")).pasted.faults;
-    assert!(faults[0].text.contains("fewer lanes") && faults[0].meaning.is_some());
+    assert!(problems(&format!("{title}{state}\n")).contains("fewer lanes"));
     assert!(
         problems(&format!("$ lspci -vv -s 65:00.0 | grep Lnk\n{lines}"))
             .contains("link of 65:00.0")
@@ -215,7 +211,10 @@ fn a_bus_bandwidth_that_falls_is_told_with_its_sizes() {
     };
     let fell = of_rates([8.0, 20.0, 5.0, 6.0]);
     assert_eq!(fell[0].kind, PastedFaultKind::RateFalls);
-    assert_eq!(fell[0].text, "a bus bandwidth of 20 GB/s with 2 MiB, and 5 GB/s from 4 MiB on");
+    assert_eq!(
+        fell[0].said.text,
+        "a bus bandwidth of 20 GB/s with 2 MiB, and 5 GB/s from 4 MiB on"
+    );
     assert_eq!(of_rates([8.0, 20.0, 5.0, 19.0]), [], "one slow size");
     assert_eq!(of_rates([8.0, 20.0, 19.0, 21.0]), []);
 }

@@ -153,7 +153,7 @@ fn rows_of_nccl_tests_show_a_fall_whatever_is_in_front() {
     let (even, fall) =
         (rows.clone() + &row(1 << 22, 250.0), rows + &row(1 << 22, 2e3) + &row(1 << 23, 4e3));
     assert_eq!(of(&even).pasted.faults, []);
-    let fell = &of(&fall).pasted.faults[0].text;
+    let fell = &of(&fall).pasted.faults[0].said.text;
     assert!(fell.starts_with("a bus bandwidth of 24.47 GB/s with 2 MiB"), "{fell}");
     let remarks = of(&even).pasted.remarks.join("\n");
     assert!(remarks.contains("over about 8 GPUs (inferred"), "{remarks}");

@@ -152,9 +152,8 @@ fn links_that_are_all_inactive_are_a_fact_of_their_gpu() {
     let alone = "NVML: Unable to retrieve NVLink information as all links are inActive\n";
     assert_eq!(of(alone).snapshot.problems.len(), 1);
     // DCGM.
-    let faults = of("|   | GPU 1's NvLink link 3 is currently down. Run |\n").pasted.faults;
-    let meaning = faults[0].meaning.as_ref().unwrap();
-    assert!(meaning.text.contains("an NVLink of GPU 1 (as the line counts) down"));
+    let explained = of("|   | GPU 1's NvLink link 3 is currently down. Run |\n").pasted.explained;
+    assert!(explained[0].meaning.contains("an NVLink of GPU 1 (as the line counts) down"));
 }
 
 #[test]
