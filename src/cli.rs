@@ -8,6 +8,7 @@ mod output;
 mod pick;
 mod soak;
 mod values;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use self::output::{format_parser, output_help};
 pub(crate) use self::pick::{PickArgs, PickFormat};
 pub(crate) use self::soak::SoakArgs;
 use self::values::{choice, parse_percent, severity, time};
+pub(crate) use self::watch::{WatchArgs, WatchFormat};
 use diagnose::{Contract, Terms};
 use model::finding::Severity;
 use report::{self, Format, Of};
@@ -126,6 +128,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Check the machine, then keep it under load for hours.
     Soak(SoakArgs),
+    /// Follow the traffic of a job that runs: which GPU, link or clock lags. Does not open CUDA.
+    Watch(WatchArgs),
     /// Judge what other tools printed (nvidia-smi, lspci, dmesg, nvbandwidth, ...), or a saved report.
     Diagnose(DiagnoseArgs),
     /// Make the report of a run that was killed.

@@ -5,6 +5,7 @@ pub mod background;
 pub mod counters;
 pub(crate) mod errors;
 pub(crate) mod foreign;
+pub mod traffic;
 
 use std::collections::HashMap;
 use std::sync::Arc;

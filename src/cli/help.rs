@@ -37,7 +37,7 @@ const OPTIONS: [(Option<&str>, &[&str]); 4] = [
 ];
 
 /// Examples: the command, a command line, what it does.
-const EXAMPLES: [(&str, &str, &str); 15] = [
+const EXAMPLES: [(&str, &str, &str); 18] = [
     ("check", "peerscope check", "Test this machine"),
     ("check", "peerscope check --machine demo", "See how faults are reported"),
     ("check", "peerscope check --profile quick -o r.json", "2 s, and keep the report"),
@@ -50,6 +50,9 @@ const EXAMPLES: [(&str, &str, &str); 15] = [
     ("soak", "peerscope soak --for 2h -o soak.html", "Accept a server"),
     ("soak", "peerscope soak --for 1d --fail-fast", "End at the first fault"),
     ("soak", "peerscope soak --for 90s --machine demo", "Try it without a GPU"),
+    ("watch", "peerscope watch", "Follow the job that runs"),
+    ("watch", "peerscope watch --for 30s -o job.json", "Report on 30 s of it"),
+    ("watch", "peerscope watch --format json", "A line a second, for other programs"),
     ("fleet", "peerscope fleet reports/", "Reports of a folder"),
     ("fleet", "peerscope fleet reports/ -o fleet.html", "A page to look at"),
     ("fleet", "peerscope fleet reports/ --nodes 'n[01-64]'", "Which nodes are missing"),

@@ -113,6 +113,7 @@ pub(super) fn of_machine(machine: pasted::Machine, judging: &Judging) -> Report 
         snapshot,
         topology,
         measurements,
+        watched: None,
         timing: Timing::default(),
     };
     observed.conclude(judging)

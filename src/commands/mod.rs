@@ -22,12 +22,14 @@ mod refuse;
 mod release;
 mod select;
 mod topo;
+mod watch;
 
 pub use refuse::parse;
 
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use time::OffsetDateTime;
@@ -45,6 +47,7 @@ use model::report::{Report, SCHEMA, Timing, Tool, Verdict};
 use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::Topology;
+use model::watched::Watched;
 use report::escape::{acts, clean};
 use report::files::{at_most, unzipped};
 use report::read;
@@ -85,6 +88,7 @@ fn carry_out(cli: &Cli) -> Result<u8, Failure> {
         Command::Topo(args) => topo::run(cli, &machine, args),
         Command::Check(args) => check::run(cli, &machine, args),
         Command::Soak(args) => check::soak(cli, &machine, args),
+        Command::Watch(args) => watch::run(cli, &machine, args),
         Command::Diagnose(args) => diagnose::run(cli, args),
         Command::Recover(args) => recover::run(cli, args),
         Command::Compare(args) => compare::run(cli, args),
@@ -213,6 +217,8 @@ struct Observed {
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
+    /// What was seen of a running job.
+    watched: Option<Watched>,
     timing: Timing,
 }
 
@@ -229,6 +235,7 @@ impl Observed {
             snapshot,
             topology,
             measurements: Some(measurements),
+            watched: None,
             timing,
         }
     }
@@ -244,6 +251,7 @@ impl Observed {
             snapshot,
             topology,
             measurements,
+            watched,
             timing,
         } = self;
         let mut report = Report {
@@ -256,6 +264,7 @@ impl Observed {
             snapshot,
             topology,
             measurements,
+            watched,
             findings: Vec::new(),
             advice: Vec::new(),
             verdict: Verdict::default(),
@@ -380,6 +389,26 @@ fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
     let bytes = unzipped(&bytes, MOST_WRITTEN).map_err(|why| format!("{name} {why}"))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| format!("{name} is no text"))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
+}
+
+/// Lets Ctrl-C, SIGTERM and SIGHUP set this flag. The second signal ends the program with this code.
+///
+/// # Errors
+///
+/// The system refuses a handler.
+fn interrupted_by_signals(stop: &Arc<AtomicBool>, code: u8) -> Result<(), String> {
+    let flag = Arc::clone(stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(code));
+        }
+    })
+    .map_err(|error| match error {
+        ctrlc::Error::System(why) => {
+            limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message
+        }
+        error => format!("cannot listen for Ctrl-C: {error}"),
+    })
 }
 
 /// Returns the current time in RFC 3339, UTC.

@@ -66,6 +66,16 @@ pub(super) fn publish(
     publish_seen(report, &[], format, style, files).code().map_err(|failure| failure.sentence)
 }
 
+/// Writes the files of a report; returns its exit code.
+///
+/// # Errors
+///
+/// A sentence that names the outputs that could not be written. All others are written.
+pub(super) fn write_files(report: &Report, style: &Style, files: &Files) -> Result<u8, String> {
+    let (_, failure) = files.write(report, &[], style);
+    failure.map_or(Ok(report.verdict.exit_code), |failure| Err(failure.sentence))
+}
+
 /// The result of publishing a report.
 #[derive(Debug)]
 pub(super) struct Published {

@@ -11,10 +11,10 @@ use sim::builtin;
 /// The commands on which a global option has an effect; `--color` and `--exit-contract` have one on every
 /// command's output and exit code.
 const EFFECTS: [(&str, &[&str]); 4] = [
-    ("machine", &["topo", "check", "soak", SUBCOMMAND]),
-    ("gpus", &["topo", "check", "soak"]),
-    ("driver_deadline", &["topo", "check", "soak", SUBCOMMAND]),
-    ("config", &["topo", "check", "soak", "diagnose", "recover", "compare", "pick"]),
+    ("machine", &["topo", "check", "soak", "watch", SUBCOMMAND]),
+    ("gpus", &["topo", "check", "soak", "watch"]),
+    ("driver_deadline", &["topo", "check", "soak", "watch", SUBCOMMAND]),
+    ("config", &["topo", "check", "soak", "watch", "diagnose", "recover", "compare", "pick"]),
 ];
 
 /// Options of `check` that `soak` refuses.

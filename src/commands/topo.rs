@@ -59,6 +59,7 @@ fn facts(
         snapshot,
         topology,
         measurements: None,
+        watched: None,
         timing,
     };
     Ok(observed.conclude(judging))

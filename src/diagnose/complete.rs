@@ -93,6 +93,7 @@ mod tests {
             topology: topology::build(&snapshot),
             snapshot,
             measurements: Some(measurements),
+            watched: None,
             findings: Vec::new(),
             advice: Vec::new(),
             verdict: Verdict::default(),

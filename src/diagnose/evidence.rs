@@ -19,6 +19,7 @@ use model::request::Request;
 use model::snapshot::Snapshot;
 use model::topology::{LinkClass, Topology};
 use model::units::GbPerSecond;
+use model::watched::Watched;
 use topology::belief::Beliefs;
 
 /// All facts that a rule may look at.
@@ -33,6 +34,8 @@ pub struct Evidence<'a> {
     pub topology: &'a Topology,
     /// The figures; `None` if nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
+    /// What was seen of a running job, if one was watched.
+    pub watched: Option<&'a Watched>,
     /// Time for which the run measured, seconds; 0 if it is not known.
     pub measured_seconds: f64,
     /// Settings of the user.
@@ -90,7 +93,11 @@ impl<'a> Evidence<'a> {
             snapshot: &report.snapshot,
             topology: &report.topology,
             measurements: report.measurements.as_ref(),
-            measured_seconds: report.timing.measure,
+            watched: report.watched.as_ref(),
+            measured_seconds: report
+                .watched
+                .as_ref()
+                .map_or(report.timing.measure, |all| all.seconds),
             settings,
             expectations: None,
             baseline: None,
@@ -144,14 +151,14 @@ impl<'a> Evidence<'a> {
         &self.measured().peer
     }
 
-    /// Returns what the links of the GPUs counted while copies ran.
+    /// Returns what the links of the GPUs counted while copies or a watched job ran.
     pub fn links(&self) -> &'a [LinkUnderLoad] {
-        &self.measured().links
+        self.watched.map_or(&self.measured().links, |watched| &watched.links)
     }
 
     /// Returns the PCI functions whose AER counters rose meanwhile.
     pub(crate) fn aer_added(&self) -> &'a [AerAdded] {
-        &self.measured().aer_added
+        self.watched.map_or(&self.measured().aer_added, |watched| &watched.aer_added)
     }
 
     /// Returns the figure that a cell is expected to reach; `None` if its theoretical rate is not known.

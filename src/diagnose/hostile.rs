@@ -105,7 +105,7 @@ proptest! {
             prop_assert!(path.iter().all(|id| topology.node(*id).is_some()));
             class(&topology, NodeId::Gpu(gpu.index), NodeId::Pci(pci("0000:00:00.0")));
         }
-        let findings = judge(&Evidence { request: &model::request::Request::default(), read_from: None, snapshot: &snapshot, topology: &topology, measurements: None, measured_seconds: 0.0, settings: &super::Settings::default(), expectations: None, baseline: None, index: None, beliefs: None });
+        let findings = judge(&Evidence { request: &model::request::Request::default(), read_from: None, snapshot: &snapshot, topology: &topology, measurements: None, watched: None, measured_seconds: 0.0, settings: &super::Settings::default(), expectations: None, baseline: None, index: None, beliefs: None });
         verdict(&findings, None, Severity::Error);
     }
 }

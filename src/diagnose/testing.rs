@@ -217,6 +217,7 @@ pub(crate) fn without_request<'a>(
         snapshot,
         topology,
         measurements,
+        watched: None,
         measured_seconds: 0.0,
         settings,
         expectations: None,

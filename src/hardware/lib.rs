@@ -231,6 +231,9 @@ pub struct LinkSample {
     /// Temperature of the chip, degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
+    /// Share of the last fraction of a second in which the GPU was busy, per cent. `None` if nobody listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_percent: Option<u8>,
     /// `None` if nobody listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<Power>,

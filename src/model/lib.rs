@@ -75,3 +75,4 @@ pub mod timeline;
 pub mod topology;
 pub mod under_load;
 pub mod units;
+pub mod watched;

@@ -13,6 +13,7 @@ use super::placement::Pair;
 use super::request::Request;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
+use super::watched::Watched;
 
 /// Name of the program, as written in reports and shown in lists of processes.
 pub const PROGRAM: &str = "peerscope";
@@ -48,6 +49,9 @@ pub struct Report {
     pub topology: Topology,
     /// The figures. Null for `topo`, which measures nothing.
     pub measurements: Option<Measurements>,
+    /// What `watch` saw of a running job. Left out by all other commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
     /// Findings, the worst first.
     pub findings: Vec<Finding>,
     /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.
@@ -73,6 +77,7 @@ impl Report {
             );
             pairs.extend(measurements.driver.peer_access.iter().map(|access| access.pair));
         }
+        gpus.extend(self.watched.iter().flat_map(|all| all.gpus.iter().map(|gpu| gpu.gpu)));
         gpus.extend(pairs.into_iter().flat_map(|pair| [pair.source, pair.destination]));
         gpus
     }

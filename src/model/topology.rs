@@ -93,6 +93,16 @@ impl Topology {
         link.filter(|link| !link.placeholder)
     }
 
+    /// Returns the payload rate of all active NVLinks of this GPU together, per direction; none if it has none, or if the rate
+    /// of one is not known.
+    pub fn nvlink_gbps(&self, gpu: u32) -> Option<GbPerSecond> {
+        let id = NodeId::Gpu(gpu);
+        let own = self.links.iter().filter(|link| link.kind == LinkKind::NvLink);
+        let mut own = own.filter(|link| link.upper == id || link.lower == id).peekable();
+        own.peek()?;
+        own.map(|link| Some(link.capacity_gbps?.0)).sum::<Option<f64>>().map(GbPerSecond)
+    }
+
     /// Returns the path of this GPU to its root, the host bridge first; see [`GpuPath::nodes`].
     pub fn gpu_path(&self, gpu: u32) -> &[NodeId] {
         self.gpu_paths.iter().find(|path| path.gpu == gpu).map_or(&[], |path| &path.nodes)

@@ -169,7 +169,7 @@ fn in_full(page: &mut Page, finding: &Finding, snapshot: &Snapshot) {
 }
 
 /// Returns the word for a severity, and its paint.
-const fn label(severity: Severity) -> (&'static str, Paint) {
+pub(super) const fn label(severity: Severity) -> (&'static str, Paint) {
     let word = match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",

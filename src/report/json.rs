@@ -40,10 +40,21 @@ pub fn tidy(value: &impl Serialize) -> String {
     text.unwrap_or_else(|error| serde_json::json!({ "error": error }).to_string() + "\n")
 }
 
-/// A formatter that indents.
-struct Tidy(PrettyFormatter<'static>);
+/// Returns any value as JSON in one line.
+///
+/// # Errors
+///
+/// The value is no plain data.
+pub fn in_a_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut bytes = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut bytes, Tidy(CompactFormatter)))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned() + "\n")
+}
 
-impl Formatter for Tidy {
+/// A formatter that rounds figures.
+struct Tidy<F>(F);
+
+impl<F: Formatter> Formatter for Tidy<F> {
     fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
         self.0.begin_array(to)
     }

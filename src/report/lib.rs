@@ -56,6 +56,7 @@ mod tests;
 pub mod text;
 mod topo;
 mod trace;
+mod watched;
 pub mod wrap;
 
 pub use digest::held;
@@ -63,6 +64,7 @@ pub use findings::{at_once, part};
 pub use format::{Format, Level, Of, Style};
 pub use soak::{duration, line as soak_line};
 pub use soak_series::series as soak_series;
+pub use watched::screen;
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for
 /// all formats follow from this list.

@@ -18,7 +18,7 @@ pub(super) const FORMAT: Format = Format::new("markdown", &["md"], "For a ticket
 const LONGEST: usize = 600;
 
 fn render(digest: &Digest<'_>, _: &Style) -> String {
-    let page = sections::page(digest, Level::Figures);
+    let page = sections::page(digest, Level::Figures, &Style::PLAIN);
     lay_out("peerscope", &page) + &reproduce(digest)
 }
 

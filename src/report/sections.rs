@@ -6,9 +6,11 @@ use std::iter;
 use super::counters;
 use super::digest::{Caveat, Digest};
 use super::figures::Figures;
-use super::format::Level;
+use super::format::{Level, Style};
 use super::page::{Page, Paint};
-use super::{declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo};
+use super::{
+    declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo, watched,
+};
 use model::advice::Lines;
 use model::cell::Measurement;
 use model::finding::Severity;
@@ -30,7 +32,7 @@ const AS_HEALTHY_PERCENT: f64 = 95.0;
 const SHOWN: usize = 3;
 
 /// Returns the page: the verdict, what is wrong and what to do, one line of figures, then the sections of the level.
-pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
+pub(super) fn page(digest: &Digest<'_>, level: Level, style: &Style) -> Page {
     let (mut page, report) = (Page::new(level == Level::Every), digest.report);
     let is_short = level == Level::Short;
     for (caveat, sentence) in &digest.caveats {
@@ -49,7 +51,9 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
     }
     page.blank();
     head(&mut page, digest, level);
+    watched::write(&mut page, report, style);
     match &report.measurements {
+        None if report.watched.is_some() && level != Level::Every => {}
         Some(measurements) if !is_short => {
             not_tested(&mut page, report);
             machine::write(&mut page, report);
@@ -72,8 +76,10 @@ fn verdict(page: &mut Page, digest: &Digest<'_>) {
     }
     // Facts alone say nothing about speed, so no machine is healthy by them.
     let found = digest.found().map(|found| format!("; {found}")).unwrap_or_default();
-    let text =
-        format!("No fault among the facts{found}; speed was not measured ('peerscope check' does)");
+    let seen = if digest.report.watched.is_some() { " and in what was watched" } else { "" };
+    let text = format!(
+        "No fault among the facts{seen}{found}; speed was not measured ('peerscope check' does)"
+    );
     page.line(Paint::Plain, &text);
 }
 
@@ -86,7 +92,9 @@ fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
     if !figures.is_empty() {
         labelled(page, "Figures", &(figures.join("; ") + "."));
     }
-    if is_short && digest.is_fine() && lowest(digest) >= AS_HEALTHY_PERCENT {
+    // Without figures nothing is known of what the links carry.
+    let are_as_healthy = (AS_HEALTHY_PERCENT..f64::INFINITY).contains(&lowest(digest));
+    if is_short && digest.is_fine() && are_as_healthy {
         let text = "The links of the GPUs are as they should be. If training is slow all the same, look at software: run it \
                     with NCCL_DEBUG=INFO, and check versions and the IPC settings of containers.";
         labelled(page, "Hint", text);
@@ -123,6 +131,7 @@ fn head(page: &mut Page, digest: &Digest<'_>, level: Level) {
     // The short page fits its line.
     let started = if is_short { String::new() } else { format!(", {}", report.started_at) };
     let more = match level {
+        Level::Short if report.watched.is_some() => String::new(),
         Level::Short if measured.is_none() => "; more: --verbose".to_owned(),
         Level::Short => "; more: --figures, --verbose".to_owned(),
         Level::Figures => String::new(),

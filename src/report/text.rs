@@ -14,7 +14,7 @@ pub(super) const FORMAT: Format =
     Format { is_looked_at: true, ..Format::new("text", &["txt"], "For people", render) };
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    lay_out(&sections::page(digest, style.level), style)
+    lay_out(&sections::page(digest, style.level, style), style)
 }
 
 /// Lines of the smallest terminal in use. The beginning of a longer page scrolls away.
@@ -64,7 +64,7 @@ fn ending(page: &Page, style: &Style) -> String {
     shown.into_iter().map(String::as_str).chain([&*more, &*verdict]).collect()
 }
 
-fn blocks<'a>(page: impl IntoIterator<Item = &'a Block>, style: &Style) -> String {
+pub(super) fn blocks<'a>(page: impl IntoIterator<Item = &'a Block>, style: &Style) -> String {
     let mut out =
         Text { width: style.width.max(MINIMUM_WIDTH), color: style.color, text: String::new() };
     for block in page {

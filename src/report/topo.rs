@@ -13,7 +13,7 @@ use model::reading::{Reading, Unknown};
 use model::report::Report;
 use model::rounding::rate;
 use model::snapshot::{Gpu, NvLink, NvLinkRemote};
-use model::topology::{LinkClass, LinkKind};
+use model::topology::LinkClass;
 use model::units::GbPerSecond;
 
 /// Writes the graph and its parts.
@@ -240,13 +240,8 @@ fn nvlink_text(report: &Report, gpu: &Gpu, links: &[NvLink]) -> String {
     if !remotes.is_empty() {
         text += &format!(", to {}", remotes.into_iter().collect::<Vec<_>>().join(" and "));
     }
-    let id = NodeId::Gpu(gpu.index);
-    let own = report.topology.links.iter().filter(|link| link.kind == LinkKind::NvLink);
-    let mut own = own.filter(|link| link.upper == id || link.lower == id).peekable();
-    if own.peek().is_some()
-        && let Some(payload) = own.map(|link| Some(link.capacity_gbps?.0)).sum::<Option<f64>>()
-    {
-        text += &format!("; payload {} GB/s per direction", rate(payload));
+    if let Some(payload) = report.topology.nvlink_gbps(gpu.index) {
+        text += &format!("; payload {} GB/s per direction", rate(payload.0));
     }
     text
 }

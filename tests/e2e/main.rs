@@ -55,5 +55,6 @@ mod terminal;
 mod topo;
 mod trace;
 mod two_checks;
+mod watch;
 mod worker_faults;
 mod wrong_bytes;

@@ -37,6 +37,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         machine: Report::LIVE.into(),
         request: Request::default(),
         read_from: None,
+        watched: None,
         snapshot,
         topology,
         measurements: Some(measurements),

@@ -99,7 +99,7 @@ fn conduct(
     stop: &Arc<AtomicBool>,
 ) -> Result<Conducted, Failure> {
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
-    outputs.interrupted_by_signals(stop)?;
+    super::interrupted_by_signals(stop, outputs.interrupted)?;
     let lock = machine_lock::take(machine.as_ref(), args.wait, stop);
     let began = Began::now(machine.as_ref());
     let (lock, unlocked) = match lock {

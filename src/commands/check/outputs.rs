@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use super::super::files::{Files, NotWritten, Whole};
 use super::super::output;
@@ -10,7 +10,6 @@ use super::super::{Failure, Judging, keep, remark};
 use super::scope::Scope;
 use crate::cli::{CheckArgs, Cli};
 use diagnose::Ending;
-use hardware::limits;
 use model::choice::Choice;
 use model::report::Report;
 use model::timeline::Timeline;
@@ -24,7 +23,7 @@ pub(super) struct Outputs {
     files: Files,
     pub judging: Judging,
     /// The exit code of an interrupted run.
-    interrupted: u8,
+    pub(super) interrupted: u8,
 }
 
 impl Outputs {
@@ -65,26 +64,6 @@ impl Outputs {
     /// A sentence that names the file.
     pub(super) fn beside(&self, path: &Path) -> Result<Whole, String> {
         self.files.beside(path)
-    }
-
-    /// Lets Ctrl-C, SIGTERM and SIGHUP set this flag. The second signal ends the program.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a handler.
-    pub(super) fn interrupted_by_signals(&self, stop: &Arc<AtomicBool>) -> Result<(), String> {
-        let (flag, code) = (Arc::clone(stop), self.interrupted);
-        ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::Relaxed) {
-                std::process::exit(i32::from(code));
-            }
-        })
-        .map_err(|error| match error {
-            ctrlc::Error::System(why) => {
-                limits::not_started(format!("cannot listen for Ctrl-C: {why}"), &why).message
-            }
-            error => format!("cannot listen for Ctrl-C: {error}"),
-        })
     }
 
     /// Writes the report of a run that measured nothing. Returns its exit code.

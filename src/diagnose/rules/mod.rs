@@ -134,6 +134,7 @@ rules! {
     "GPUs, driver, settings" {
         gpu_unreachable
         gpu_throttled
+        gpu_clock_behind
         gpu_memory_errors
         persistence_off
         mig_enabled

@@ -13,7 +13,7 @@
 //!
 //! # How it is detected
 //!
-//! No requested measurement has a result, there is no GPU to look at, another peerscope was checking the machine, or
+//! No requested measurement has a result, a watched machine was idle, there is no GPU to look at, another peerscope was checking the machine, or
 //! a saved report has none of the rows that its verdict counts.
 //!
 //! # Sources
@@ -52,6 +52,13 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
 /// Returns why nothing was measured; `None` if something was, or nothing was to be.
 fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
     let gpus = evidence.snapshot.gpus.len();
+    if let Some(watched) = evidence.watched.filter(|watched| gpus > 0 && !watched.is_any_busy()) {
+        let seen = watched.gpus.iter().any(|gpu| gpu.readings > 1);
+        return Some(match seen {
+            true => "no GPU computed or moved data while it was watched".into(),
+            false => "no reading of the counters came".into(),
+        });
+    }
     let Some(measurements) = evidence.measurements else {
         return (gpus == 0).then(|| "no GPU was found".into());
     };
@@ -91,6 +98,9 @@ fn why_nothing(evidence: &Evidence<'_>) -> Option<String> {
 fn plan(evidence: &Evidence<'_>) -> Plan {
     let gpus = evidence.snapshot.gpus.len();
     let driver = &evidence.measured().driver;
+    if evidence.watched.is_some() && gpus > 0 {
+        return Plan::now([Step::WatchJob]);
+    }
     if evidence.measured().absent > 0 {
         return Plan::now([Step::WholeReport]);
     }

@@ -11,7 +11,8 @@
 //!
 //! Counters of every link are read around known traffic (`measurements.counted`). Of a GPU's active links to the same
 //! place, one carried less than `least_part_percent` of an equal part. Or the group `links` found no block of memory
-//! that goes over it (`measurements.nvlinks`).
+//! that goes over it (`measurements.nvlinks`). Of a job that `watch` saw, a link is reported that carried less than
+//! `least_part_watched_percent`: programs need not use all links alike.
 //!
 //! # Sources
 //!
@@ -21,11 +22,14 @@ use super::counted;
 use super::nvlink_missing;
 use super::prelude::*;
 use model::counted::LinkShare;
+use model::watched::{LinkTraffic, Watched, WatchedGpu};
 
 rule! {
     "nvlink-share-uneven", Warning, All(judge);
     /// share of its equal part that a link must carry; chosen: healthy links carry 98 to 102
     LEAST: least_part_percent = 80.0;
+    /// the same for the traffic of a job that is only watched; chosen: NCCL and copies stay above 90
+    LEAST_WATCHED: least_part_watched_percent = 50.0;
 }
 
 /// Fewest bytes that links to one place must have carried together to be judged. Chosen.
@@ -42,7 +46,15 @@ struct Uneven {
 fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
     let least = LEAST.of(evidence);
     let mut worst: BTreeMap<(u32, u8), Uneven> = BTreeMap::new();
-    let counted = counted::sound(evidence).flat_map(|seen| uneven(evidence, seen, least));
+    let counted =
+        counted::sound(evidence).flat_map(|seen| uneven(evidence, seen.gpu, &seen.links, least));
+    let watched = evidence.watched.into_iter().flat_map(|watched| {
+        let least = LEAST_WATCHED.of(evidence);
+        let shares =
+            move |gpu: &WatchedGpu| uneven(evidence, gpu.gpu, &shares(watched, gpu), least);
+        watched.gpus.iter().flat_map(shares).collect::<Vec<_>>()
+    });
+    let counted = counted.chain(watched);
     for uneven in counted.chain(unused(evidence)) {
         let known = worst.entry((uneven.gpu, uneven.link)).or_insert(Uneven { ..uneven });
         known.part_percent = known.part_percent.min(uneven.part_percent);
@@ -118,11 +130,25 @@ fn target(link: &NvLink) -> (bool, Option<PciAddress>) {
     (switch, link.remote_pci.get().filter(|_| !switch))
 }
 
-fn uneven(evidence: &Evidence<'_>, seen: &Counted, least: f64) -> Vec<Uneven> {
-    let links = evidence.snapshot.gpu(seen.gpu).and_then(|gpu| gpu.nvlinks.known());
+/// Returns what each link of a watched GPU carried.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of some hours")]
+fn shares(watched: &Watched, gpu: &WatchedGpu) -> Vec<LinkShare> {
+    let bytes = |rate: GbPerSecond| Some(Bytes((rate.0 * 1e9 * watched.seconds) as u64));
+    let share = |link: &LinkTraffic| LinkShare {
+        link: link.link,
+        sent_bytes: bytes(link.sent_gbps),
+        received_bytes: bytes(link.received_gbps),
+        sent_percent: None,
+        received_percent: None,
+    };
+    gpu.nvlinks.iter().map(share).collect()
+}
+
+fn uneven(evidence: &Evidence<'_>, gpu: u32, seen: &[LinkShare], least: f64) -> Vec<Uneven> {
+    let links = evidence.snapshot.gpu(gpu).and_then(|gpu| gpu.nvlinks.known());
     let mut places: BTreeMap<(bool, Option<PciAddress>), Vec<&LinkShare>> = BTreeMap::new();
     for link in links.into_iter().flatten().filter(|link| link.active.get() == Some(true)) {
-        let share = seen.links.iter().find(|share| share.link == link.link);
+        let share = seen.iter().find(|share| share.link == link.link);
         share.into_iter().for_each(|share| places.entry(target(link)).or_default().push(share));
     }
     let directions =
@@ -130,7 +156,7 @@ fn uneven(evidence: &Evidence<'_>, seen: &Counted, least: f64) -> Vec<Uneven> {
     let of = |together: &Vec<&LinkShare>| {
         directions
             .into_iter()
-            .flat_map(|bytes| of_direction(seen.gpu, together, bytes, least))
+            .flat_map(|bytes| of_direction(gpu, together, bytes, least))
             .collect::<Vec<_>>()
     };
     places.values().filter(|together| together.len() > 1).flat_map(of).collect()
@@ -158,4 +184,36 @@ fn of_direction(
         of,
     });
     low.filter(|uneven| uneven.part_percent < least).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::testing::h200_vm;
+
+    #[test]
+    fn a_link_that_carries_nothing_of_a_watched_job_is_named() {
+        let (machine, settings) = (h200_vm(2), crate::Settings::default());
+        let topology = topology::build(&machine);
+        let found = |least: f64| {
+            let link = |link: u8| LinkTraffic {
+                link,
+                sent_gbps: GbPerSecond(if link == 7 { 20.0 * least } else { 20.0 }),
+                received_gbps: GbPerSecond(20.0),
+            };
+            let gpu = WatchedGpu {
+                gpu: 1,
+                nvlinks: (0..18).map(link).collect(),
+                ..WatchedGpu::default()
+            };
+            let watched = Watched { seconds: 10.0, gpus: vec![gpu], ..Watched::default() };
+            let evidence = crate::testing::without_request(&machine, &topology, None, &settings);
+            judge(&Evidence { watched: Some(&watched), ..evidence })
+        };
+        let nothing = found(0.0);
+        assert_eq!(nothing.len(), 1, "{nothing:?}");
+        assert_eq!(nothing[0].subject, Subject::Link { index: 1, link: 7 });
+        // A program need not use all links alike.
+        assert_eq!(found(0.7), []);
+    }
 }

@@ -133,6 +133,7 @@ impl Telemetry for LiveTelemetry {
             LinkSample {
                 xids,
                 power: listening.then(|| nvml.power(index)),
+                busy_percent: listening.then(|| nvml.busy_percent(index)).flatten(),
                 programs: programs.map(|mut programs| {
                     self.name_others(&mut programs);
                     programs

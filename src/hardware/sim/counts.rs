@@ -101,15 +101,15 @@ impl Counter {
     fn spread(&mut self, spec: &MachineSpec, gpu: u32, other: Endpoint, way: usize, bytes: u64) {
         let fault = spec.faults.counters.iter().find(|fault| fault.gpu == gpu);
         let towards = other.gpu().map_or_else(Vec::new, |other| spec.links_towards(gpu, other));
-        let used: Vec<(u8, f64)> = towards
-            .into_iter()
-            .map(|number| (number, fault.map_or(1.0, |fault| part(fault, number))))
-            .collect();
-        let all: f64 = used.iter().map(|(_, part)| part).sum();
         #[allow(clippy::cast_precision_loss, reason = "sizes stay far below 2^53")]
-        let bytes = bytes as f64;
-        for (number, part) in used.into_iter().filter(|_| all > 0.0) {
-            self.links.entry(number).or_default()[way] += bytes * part / all;
+        self.share(fault, &towards, way, bytes as f64);
+    }
+
+    fn share(&mut self, fault: Option<&CounterFault>, links: &[u8], way: usize, bytes: f64) {
+        let part = |number| fault.map_or(1.0, |fault| part(fault, number));
+        let all: f64 = links.iter().map(|number| part(*number)).sum();
+        for number in links.iter().filter(|_| all > 0.0) {
+            self.links.entry(*number).or_default()[way] += bytes * part(*number) / all;
         }
     }
 
@@ -123,14 +123,13 @@ impl Counter {
         };
         let links: Vec<u8> =
             each_link(own).filter(|(links, _)| links.active).map(|(_, number)| number).collect();
+        let fault = spec.faults.counters.iter().find(|fault| fault.gpu == gpu);
         let works = |others: &&OthersWork| others.only_at.is_none() || others.is_only_under_load();
         for others in spec.faults.others.iter().filter(|others| others.gpu == gpu && works(others))
         {
             for way in 0..2 {
-                #[allow(clippy::cast_precision_loss, reason = "few links")]
-                let each =
-                    *others.nvlink[way] * 1e9 * STEP.as_secs_f64() / links.len().max(1) as f64;
-                links.iter().for_each(|link| self.links.entry(*link).or_default()[way] += each);
+                let moved = *others.nvlink[way] * 1e9 * STEP.as_secs_f64();
+                self.share(fault, &links, way, moved);
                 let bytes = whole(*others.pcie[way] * 1e9 * STEP.as_secs_f64());
                 self.pcie[way] = self.pcie[way].saturating_add(bytes);
             }

@@ -98,6 +98,7 @@ impl SimTelemetry {
                 limit_milliwatts: gpu.state.power_limit_w.map(|watts| watts * 1000),
                 ..Power::default()
             }),
+            busy_percent: self.is_listening().then(|| self.spec.busy_percent(index)),
             xids: self.xids(index),
             programs: self.is_listening().then(|| self.programs(index, gpu)),
             ..LinkSample::default()

@@ -47,7 +47,7 @@ const FOLDS: [(&str, &str); 3] =
     [("figures", "Figures"), ("facts", "Machine"), ("developers", "For developers")];
 
 fn render(digest: &Digest<'_>, style: &Style) -> String {
-    let page = sections::page(digest, style.level.max(Level::Figures));
+    let page = sections::page(digest, style.level.max(Level::Figures), &Style::PLAIN);
     let blocks = page.blocks();
     let is = |block: &&Block| !matches!(block, Block::Finding { .. } | Block::Item { .. });
     let said: Vec<Block> = top(blocks).iter().filter(is).cloned().collect();

@@ -52,6 +52,7 @@ impl Run<'_> {
             snapshot,
             topology: &topology,
             measurements: Some(&measurements),
+            watched: None,
             measured_seconds: 0.0,
             settings: &settings,
             expectations: None,

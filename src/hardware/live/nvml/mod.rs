@@ -205,10 +205,17 @@ impl Nvml {
             sm_clock_mhz: device.read(|device| device.clock_info(Clock::SM)).get(),
             memory_clock_mhz: device.read(|device| device.clock_info(Clock::Memory)).get(),
             temperature_c: temperature(&device).get(),
+            busy_percent: None,
             power: None,
             xids: None,
             programs: None,
         }
+    }
+
+    /// Returns the share of the last fraction of a second in which the GPU was busy, per cent.
+    pub(crate) fn busy_percent(self, index: u32) -> Option<u8> {
+        let share = self.device(index).read(Device::utilization_rates);
+        share.known().and_then(|share| u8::try_from(share.gpu).ok())
     }
 
     /// Returns power and energy, the temperature of the memory, and the time for which the clocks were held back.

@@ -198,6 +198,12 @@ impl MachineSpec {
         shown.next().map(|fault| fault.fault)
     }
 
+    /// Returns how busy other programs keep a GPU, per cent.
+    pub(crate) fn busy_percent(&self, gpu: u32) -> u8 {
+        let own = self.faults.others.iter().filter(|others| others.gpu == gpu);
+        own.map(|others| *others.utilization).max().unwrap_or(0)
+    }
+
     /// Returns the programs that use a GPU at this time, beside those of its description.
     pub(crate) fn programs_at(
         &self,

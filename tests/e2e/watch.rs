@@ -1,0 +1,121 @@
+//! `watch`: a job that runs, its odd link, and the ways to end.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::{
+    codes, finish, list, peerscope, place, read_json, run, signal, text_of, wait, with, write,
+};
+
+/// A machine on which a job runs; `more` is a line of its faults.
+fn busy(folder: &std::path::Path, more: &str) -> String {
+    let job = |gpu| {
+        format!("{{ gpu = {gpu}, nvlink = [310.0, 305.0], pcie = [0.4, 0.2], utilization = 98 }}")
+    };
+    let jobs: Vec<String> = (0..2).map(job).collect();
+    let text = format!(
+        "base = \"h200x2\"\nsummary = \"a job runs\"\n[faults]\nothers = [{}]\n{more}\n",
+        jobs.join(", ")
+    );
+    write(folder, "job.toml", &text)
+}
+
+const UNUSED: &str = "counters = [{ gpu = 1, links = [{ link = 7, part = 0.0 }] }]";
+
+fn watch(machine: &str, more: &[&str]) -> Vec<String> {
+    with(["watch", "--machine", machine].map(str::to_owned).to_vec(), more)
+}
+
+#[test]
+fn a_link_that_carries_nothing_is_named_and_a_sound_job_is_not() {
+    let (folder, report) = place("report.json");
+    let ran = run(&watch(&busy(folder.path(), UNUSED), &["--for", "2s", "-o", &text_of(&report)]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("NVLink 7 of GPU 1"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("███████·█") && ran.stdout.contains("310"), "{}", ran.stdout);
+    let report = read_json(&report);
+    assert_eq!(codes(&report), ["nvlink-share-uneven"]);
+    assert_eq!(list(&report["watched"]["gpus"])[0]["nvlinks"][17]["link"], 17);
+    let sound = run(&watch(&busy(folder.path(), ""), &["--for", "2s", "--fail-on", "info"]));
+    assert_eq!(sound.code, Some(0), "{sound:?}");
+    // What counts as a fault is the reader's choice.
+    let strict =
+        run(&watch(&busy(folder.path(), UNUSED), &["--for", "2s", "--fail-on", "warning"]));
+    assert_eq!(strict.code, Some(1), "{strict:?}");
+}
+
+#[test]
+fn a_saved_report_is_judged_again_in_the_same_way() {
+    let (folder, report) = place("report.json");
+    run(&watch(&busy(folder.path(), UNUSED), &["--for", "2s", "-o", &text_of(&report)]));
+    let again = run(&["diagnose", &text_of(&report), "--format", "json"]).json();
+    let first = read_json(&report);
+    assert_eq!(again["findings"], first["findings"]);
+    assert_eq!(again["watched"], first["watched"]);
+}
+
+#[test]
+fn an_idle_machine_was_not_watched_at_work() {
+    let ran = run(&watch("h200x2", &["--for", "2s"]));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.stdout.contains("Start the job"), "{}", ran.stdout);
+}
+
+#[test]
+fn without_a_terminal_a_length_or_lines_are_asked_for() {
+    let ran = run(&watch("h200x2", &[]));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.stderr.contains("--for 30s") && ran.stderr.contains("--format json"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn each_second_is_a_line_of_json() {
+    let (folder, _) = place("x");
+    let ran = run(&watch(&busy(folder.path(), UNUSED), &["--for", "3s", "--format", "json"]));
+    let lines: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() >= 2, "{}", ran.stdout);
+    for line in &lines {
+        assert_eq!(line["schema"], "peerscope.watch/1");
+        assert_eq!(list(&line["gpus"]).len(), 2);
+    }
+    let last = lines.last().unwrap();
+    assert_eq!(list(&last["findings"])[0]["code"], "nvlink-share-uneven");
+}
+
+#[test]
+fn a_signal_ends_it_and_the_report_is_written() {
+    let (folder, report) = place("report.json");
+    let args = watch(
+        &busy(folder.path(), ""),
+        &["--for", "1h", "--format", "json", "-o", &text_of(&report)],
+    );
+    let mut child = peerscope(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    signal("INT", child.id());
+    assert_eq!(wait(&mut child).code(), Some(130));
+    assert!(read_json(&report)["watched"]["seconds"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn on_a_terminal_it_is_a_screen_and_leaves_the_terminal_as_it_was() {
+    let (folder, _) = place("x");
+    let command = peerscope(&watch(&busy(folder.path(), UNUSED), &["--for", "3s"]));
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let mut script = Command::new("script");
+    script.args(["-qec", &line.join(" "), "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    script.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ran = finish(&mut script);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (before, after) = ran.stdout.split_once("\x1b[?1049l").expect("the terminal is given back");
+    assert!(before.contains("\x1b[?1049h") && before.contains("q ends"), "{before:?}");
+    assert!(after.contains("NVLink 7 of GPU 1"), "{after:?}");
+}
