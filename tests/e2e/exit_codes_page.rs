@@ -184,6 +184,7 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
     for machine in ["demo", "h200x2"] {
         journal(folder, machine);
     }
+    crate::watch::busy(folder, "");
     for line in [
         "check --machine h200x2 --profile quick",
         "check --machine demo --profile quick",
@@ -197,6 +198,10 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
         "topo --machine demo",
         "topo --machine none",
         "topo --machine nosuch",
+        "watch --machine job.toml --for 2s",
+        "watch --machine demo --for 2s",
+        "watch --machine h200x2",
+        "watch --machine none --for 2s",
         "diagnose report.json",
         "diagnose faulty.json",
         "diagnose incomplete.json",
@@ -251,6 +256,9 @@ fn assert_commands(rows: &[Vec<String>], folder: &Path) {
     until("a minute of the soak", PATIENCE, || series.exists().then_some(()));
     signal("INT", soaking.id());
     seen.get_mut("soak").unwrap().insert(wait(&mut soaking).code().unwrap());
+
+    let stopped = crate::watch::interrupted(&text_of(&folder.join("job.toml")), &[]);
+    seen.get_mut("watch").unwrap().insert(stopped.code().unwrap());
 
     let mut documented: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
     for row in rows {

@@ -1,6 +1,7 @@
 //! `watch`: a job that runs, its odd link, and the ways to end.
 
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::common::{
 };
 
 /// A machine on which a job runs; `more` is a line of its faults.
-fn busy(folder: &std::path::Path, more: &str) -> String {
+pub(crate) fn busy(folder: &std::path::Path, more: &str) -> String {
     let job = |gpu| {
         format!("{{ gpu = {gpu}, nvlink = [310.0, 305.0], pcie = [0.4, 0.2], utilization = 98 }}")
     };
@@ -88,19 +89,21 @@ fn each_second_is_a_line_of_json() {
     assert_eq!(list(&last["findings"])[0]["code"], "nvlink-share-uneven");
 }
 
+/// Watches a machine, interrupts that after its first line, and returns how it ended.
+pub(crate) fn interrupted(machine: &str, more: &[&str]) -> ExitStatus {
+    let args = with(watch(machine, &["--for", "1h", "--format", "json"]), more);
+    let mut child = peerscope(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    signal("INT", child.id());
+    wait(&mut child)
+}
+
 #[test]
 fn a_signal_ends_it_and_the_report_is_written() {
     let (folder, report) = place("report.json");
-    let args = watch(
-        &busy(folder.path(), ""),
-        &["--for", "1h", "--format", "json", "-o", &text_of(&report)],
-    );
-    let mut child = peerscope(&args).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
-    signal("INT", child.id());
-    assert_eq!(wait(&mut child).code(), Some(130));
+    let ended = interrupted(&busy(folder.path(), ""), &["-o", &text_of(&report)]);
+    assert_eq!(ended.code(), Some(130));
     assert!(read_json(&report)["watched"]["seconds"].as_f64().unwrap() > 0.0);
 }
 
