@@ -386,7 +386,7 @@ mod tests {
     fn hours_are_thinned_out_and_keep_their_ends_and_changes() {
         let mut looks: Vec<Look> = (0..12).map(|second| look(second, 100, 1980, &[])).collect();
         for (at, look) in looks.iter_mut().enumerate() {
-            look.sample.width = model::units::Lanes::try_from(if at == 5 { 8 } else { 16 }).ok();
+            look.sample.width = model::units::Lanes::try_from(if at == 5 { 8_u8 } else { 16 }).ok();
         }
         thin(&mut looks);
         let at: Vec<u64> = looks.iter().map(|look| look.counts.asked.as_secs()).collect();

@@ -94,9 +94,20 @@ pub(crate) fn interrupted(machine: &str, more: &[&str]) -> ExitStatus {
     let args = with(watch(machine, &["--for", "1h", "--format", "json"]), more);
     let mut child = peerscope(&args).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
     signal("INT", child.id());
     wait(&mut child)
+}
+
+#[test]
+fn it_ends_when_nobody_reads_it_any_more() {
+    let (folder, _) = place("x");
+    let args = watch(&busy(folder.path(), ""), &["--format", "json"]);
+    let mut child = peerscope(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(wait(&mut child).code(), Some(0));
 }
 
 #[test]

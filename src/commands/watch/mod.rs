@@ -2,7 +2,7 @@
 
 mod screen;
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -86,7 +86,9 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
                 let resized = screen.as_mut().is_some_and(Screen::was_resized);
                 if traffic.readings() > 1 && (resized || next <= Instant::now()) {
                     next = Instant::now() + INTERVAL;
-                    seen.show(&traffic, screen.as_mut(), args.format)?;
+                    if !seen.show(&traffic, screen.as_mut(), args.format)? {
+                        break;
+                    }
                 }
             }
             drop(screen);
@@ -135,15 +137,15 @@ impl Seen<'_> {
         observed.conclude(self.judging)
     }
 
-    /// Shows the last second, and what the last readings say.
+    /// Shows the last second, and what the last readings say. Returns false if nobody reads it any more.
     fn show(
         &self,
         traffic: &Traffic,
         screen: Option<&mut Screen>,
         format: WatchFormat,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         if screen.is_none() && format == WatchFormat::Text {
-            return Ok(());
+            return Ok(true);
         }
         let mut report = self.report(traffic.facts(), traffic.last(JUDGED));
         // A job that rests for some seconds is none of the machine's faults.
@@ -152,7 +154,7 @@ impl Seen<'_> {
         });
         report.watched = Some(traffic.last(2));
         match screen {
-            Some(screen) => screen.draw(&report, self.started.elapsed()),
+            Some(screen) => screen.draw(&report, self.started.elapsed()).map(|()| true),
             None => {
                 let watched = report.watched.unwrap_or_default();
                 let line = Line {
@@ -163,7 +165,13 @@ impl Seen<'_> {
                     gpus: &watched.gpus,
                     findings: report.findings.iter().collect(),
                 };
-                output::print(&json::in_a_line(&line).map_err(|error| error.to_string())?)
+                let line = json::in_a_line(&line).map_err(|error| error.to_string())?;
+                let mut out = std::io::stdout().lock();
+                match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+                    Err(error) => Err(format!("cannot write to stdout: {error}")),
+                    Ok(()) => Ok(true),
+                }
             }
         }
     }
