@@ -94,6 +94,7 @@ mod tests {
             snapshot,
             measurements: Some(measurements),
             findings: Vec::new(),
+            changes: None,
             advice: Vec::new(),
             verdict: Verdict::default(),
             timing: Timing::default(),

@@ -8,7 +8,9 @@ use super::digest::{Caveat, Digest};
 use super::figures::Figures;
 use super::format::Level;
 use super::page::{Page, Paint};
-use super::{declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo};
+use super::{
+    changes, declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo,
+};
 use model::advice::Lines;
 use model::cell::Measurement;
 use model::finding::Severity;
@@ -47,6 +49,7 @@ pub(super) fn page(digest: &Digest<'_>, level: Level) -> Page {
         true => findings::in_short(&mut page, report),
         false => findings::write(&mut page, report),
     }
+    changes::write(&mut page, report);
     page.blank();
     head(&mut page, digest, level);
     match &report.measurements {

@@ -28,7 +28,8 @@ fn run_in<S: AsRef<str>>(args: &[S], state: &Path) -> Ran {
 /// Returns the journals in the folder for state.
 fn journals(state: &Path) -> Vec<PathBuf> {
     let found = std::fs::read_dir(state.join("peerscope")).into_iter().flatten();
-    found.map(|entry| entry.unwrap().path()).collect()
+    // The last reports are in a folder beside them.
+    found.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect()
 }
 
 /// Returns the events of this kind in a journal, parsed without peerscope; the last line may be incomplete.
