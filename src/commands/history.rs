@@ -1,6 +1,5 @@
 //! The last reports of this machine: keeps them, and compares a run with them.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::files::limit;
@@ -34,7 +33,7 @@ impl History {
         (no_history, baseline): (bool, Option<&Path>),
     ) -> Self {
         let kept = Kept::of(machine.name(), command);
-        let is_baseline = baseline.map(Path::as_os_str) == Some(OsStr::new(LAST));
+        let is_baseline = baseline.is_some_and(|path| path.as_os_str() == LAST);
         Self { kept, command, is_on: !no_history, is_baseline }
     }
 

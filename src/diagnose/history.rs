@@ -104,8 +104,7 @@ pub fn changes(
     all.extend(machine.map(plain(Changed::Machine)));
     let figures = figures(&evidence, &beside.figures(&evidence), earlier);
     all.extend(figures.into_iter().map(plain(Changed::Figure)));
-    let mut known = BTreeSet::new();
-    all.retain(|change| known.insert((change.what, change.text.clone())));
+    all.dedup();
     all
 }
 
@@ -205,6 +204,8 @@ fn figures(
         let [then, now] = [then, now?].map(|figure| worse::shown(&kind, figure.value));
         let of = place.group.is_none().then(|| format!("{kind}{}", place.more));
         let (what, of) = (place.what(evidence), words::after("; ", of));
+        // A place within a sentence may end with a comma.
+        let what = what.trim_end_matches(',');
         Some(format!("{what}: {then} {} for {runs}, {now} now{of}", kind.unit))
     };
     let fell = places(evidence, all, |figure| figure.is_worse(&allowed));

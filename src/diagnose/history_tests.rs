@@ -6,7 +6,7 @@ use super::testing::recorded;
 use super::{Evidence, judge, verdict};
 use model::finding::Severity;
 use model::measurement::{Measurements, Status};
-use model::placement::Pair;
+use model::placement::{Pair, Path};
 use model::reading::Reading;
 use model::report::{Changed, Report};
 use model::snapshot::{RemappedRows, Xid};
@@ -35,8 +35,8 @@ fn worn(report: &mut Report) {
 
 /// A pair that copies at this share of its rate.
 fn slow(report: &mut Report, share: f64) {
-    let of_pair = measured(report).peer.iter_mut();
-    for cell in of_pair.filter(|cell| cell.pair == Pair { source: 0, destination: 1 }) {
+    let direct = measured(report).peer.iter_mut().filter(|cell| cell.setup.path == Path::Direct);
+    for cell in direct.filter(|cell| cell.pair == Pair { source: 0, destination: 1 }) {
         cell.achieved_gbps = cell.achieved_gbps.map(|rate| GbPerSecond(rate.0 * share));
     }
 }
@@ -72,7 +72,7 @@ fn a_fault_that_comes_is_new_and_one_that_goes_is_fixed() {
     let [came, went] = [between(&good, &slow), between(&slow, &good)];
     assert_eq!(kinds(&came), [Changed::New, Changed::Figure], "{came:?}");
     assert_eq!(kinds(&went), [Changed::Fixed, Changed::Figure], "{went:?}");
-    assert!(came[1].1.contains(" for 1 run, "), "{came:?}");
+    assert!(came[1].1.contains("one way only: 374 GB/s for 1 run, 112 now"), "{came:?}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_run_without_a_conclusion_fixes_nothing() {
     let unfinished: [fn(&mut Measurements); 3] = [
         |measured| measured.interrupted = true,
         |measured| measured.cut_off = true,
-        |measured| measured.peer[0].ending.status = Status::Hung,
+        |measured| measured.peer[0].ending.status = Status::Skipped,
     ];
     for make in unfinished {
         let new = judged(|report| {
@@ -149,7 +149,7 @@ fn a_new_start_is_named_and_repairs_nothing_that_it_only_forgets() {
 #[test]
 fn parts_and_versions_are_named() {
     let old = judged(|report| {
-        report.snapshot.host.driver_version = Reading::Known("1.2".into());
+        report.snapshot.host.kernel_version = Reading::Known("1.2".into());
         let gpu = &mut report.snapshot.gpus[1];
         (gpu.uuid, gpu.serial) = (Reading::Known("GPU-x".into()), Reading::Known("A".into()));
     });
@@ -157,7 +157,7 @@ fn parts_and_versions_are_named() {
     let all = between(&old, &new);
     assert_eq!(kinds(&all), [Changed::Machine; 2], "{all:?}");
     assert!(all[0].1.ends_with(" was replaced (serial A, now B)"), "{all:?}");
-    assert!(all[1].1.starts_with("driver ") && all[1].1.ends_with(", was 1.2"), "{all:?}");
+    assert!(all[1].1.starts_with("kernel ") && all[1].1.ends_with(", was 1.2"), "{all:?}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! The last reports of a machine, in a folder beside the journals.
 
-use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -53,8 +52,8 @@ impl Kept {
     /// It cannot be written; no part of it is left.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         ready(&self.state).and_then(|()| ready(&self.folder))?;
-        let own = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-        let unfinished = self.folder.join(format!(".{own}"));
+        let own = path.file_name().unwrap_or_default().display();
+        let unfinished = path.with_file_name(format!(".{own}"));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         let written = (&file).write_all(bytes).and_then(|()| std::fs::rename(&unfinished, path));
         written.inspect_err(|_| drop(std::fs::remove_file(&unfinished)))?;
