@@ -78,7 +78,7 @@ impl History {
         let (path, last) = earlier.find(|(_, report)| history::is_conclusive(report))?;
         let list = history::changes(new, settings, &last, earlier.map(|(_, report)| report));
         let reports = [Some(path.display().to_string()), None];
-        (!list.is_empty()).then(|| Changes { since: last.started_at, reports, list })
+        (!list.is_empty()).then_some(Changes { since: last.started_at, reports, list })
     }
 
     /// Keeps a report. If it cannot be kept, says so, without effect on the exit code.
