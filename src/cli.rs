@@ -159,10 +159,14 @@ pub enum Command {
 /// Options of `topo`.
 #[derive(Debug, Args)]
 pub struct TopoArgs {
-    /// An earlier report of 'topo' of this machine: report errors that were counted since, links that changed, and new
-    /// Xids.
+    /// An earlier report of 'topo' of this machine, or last, the newest one that was kept: report errors that were counted
+    /// since, links that changed, and new Xids.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+
+    /// Neither keep this report, nor compare it with those of earlier runs on this machine.
+    #[arg(long)]
+    pub no_history: bool,
 
     /// Show UUIDs, serial numbers and the bottleneck of every pair.
     #[arg(short, long)]

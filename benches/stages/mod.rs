@@ -169,6 +169,7 @@ fn unjudged(
         topology,
         measurements: Some(measurements),
         findings: Vec::new(),
+        changes: None,
         advice: Vec::new(),
         verdict: Verdict::default(),
         timing: Timing::default(),

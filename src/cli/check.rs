@@ -61,6 +61,11 @@ pub struct CheckArgs {
     /// [default: a file in ~/.local/state/peerscope, removed at the end].
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
+
+    /// Neither keep this report, nor compare it with those of earlier runs on this machine [default: the last 20 of each
+    /// command are kept in ~/.local/state/peerscope/history, and changes are shown].
+    #[arg(long)]
+    pub no_history: bool,
 }
 
 impl CheckArgs {

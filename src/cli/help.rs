@@ -25,7 +25,10 @@ const OPTIONS: [(Option<&str>, &[&str]); 4] = [
             "show",
         ],
     ),
-    (Some("Judgement"), &["expect", "baseline", "config", "fail_on", "exit_contract"]),
+    (
+        Some("Judgement"),
+        &["expect", "baseline", "no_history", "config", "fail_on", "exit_contract"],
+    ),
     (
         Some("Output"),
         &["figures", "verbose", "tree", "format", "shell", "output", "export", "textfile", "color"],

@@ -16,7 +16,8 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub expect: Option<PathBuf>,
 
-    /// An earlier report (JSON) of the same machine: report each figure that fell since.
+    /// An earlier report (JSON) of the same machine: report each figure that fell since. 'check' and 'soak' also take
+    /// last: the newest complete report that they kept.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 

@@ -26,7 +26,7 @@ pub(super) fn run(cli: &Cli, args: &DiagnoseArgs) -> Result<u8, Failure> {
     let given = args.inputs.iter().chain(&args.out.baseline);
     at_most_one_stdin(given.map(PathBuf::as_path))?;
     let files = Files::of_report(&args.out)?;
-    let judging = Judging::with(cli, &args.out)?;
+    let judging = Judging::with(cli, &args.out, None)?;
     let read = match args.inputs.as_slice() {
         [only] if !only.is_dir() => one(only, &judging)?,
         _ => of_output(&texts(&args.inputs)?, &judging)?,

@@ -10,6 +10,7 @@ mod explain;
 mod files;
 mod fleet;
 mod follower;
+mod history;
 mod installed;
 mod keep;
 mod machine_lock;
@@ -26,6 +27,7 @@ mod watch;
 
 pub use refuse::parse;
 
+use std::cell::OnceCell;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use self::history::History;
 use crate::cli::{Cli, Command, ReportArgs};
 use ::diagnose::expectations::Expectations;
 use ::diagnose::{Ending, Evidence, Settings, Terms, config};
@@ -266,6 +269,7 @@ impl Observed {
             measurements,
             watched,
             findings: Vec::new(),
+            changes: None,
             advice: Vec::new(),
             verdict: Verdict::default(),
             timing,
@@ -283,7 +287,9 @@ struct Judging {
     /// The file that contains the settings.
     config: Option<String>,
     expectations: Option<Expectations>,
-    baseline: Option<Report>,
+    /// Known once the GPUs are, if it is the last report of this machine.
+    baseline: OnceCell<Report>,
+    history: Option<History>,
 }
 
 impl From<Terms> for Judging {
@@ -294,7 +300,8 @@ impl From<Terms> for Judging {
             settings: Settings::default(),
             config: None,
             expectations: None,
-            baseline: None,
+            baseline: OnceCell::new(),
+            history: None,
         }
     }
 }
@@ -325,8 +332,8 @@ impl Judging {
     /// # Errors
     ///
     /// A sentence that names the file and the mistake in it.
-    fn with(cli: &Cli, args: &ReportArgs) -> Result<Self, Failure> {
-        let mut judging = Self::of(cli, args.fail_on)?;
+    fn with(cli: &Cli, args: &ReportArgs, history: Option<History>) -> Result<Self, Failure> {
+        let mut judging = Self { history, ..Self::of(cli, args.fail_on)? };
         if let Some(path) = &args.expect {
             let name = path.display();
             let text = written_text(path)?;
@@ -341,10 +348,36 @@ impl Judging {
             })?;
             judging.expectations = Some(expectations);
         }
-        if let Some(path) = &args.baseline {
-            judging.baseline = Some(read::load(path)?);
-        }
+        judging.against(args.baseline.as_deref())?;
         Ok(judging)
+    }
+
+    /// Reads the baseline, unless it is the last report of this machine.
+    fn against(&mut self, baseline: Option<&Path>) -> Result<(), String> {
+        let is_last = self.history.as_ref().is_some_and(|history| history.is_baseline);
+        if let Some(path) = baseline.filter(|_| !is_last) {
+            self.baseline = OnceCell::from(read::load(path)?);
+        }
+        Ok(())
+    }
+
+    /// Finds the last report of the machine with these GPUs, if the baseline is that one.
+    ///
+    /// # Errors
+    ///
+    /// A sentence if there is none.
+    fn find_last(&self, snapshot: &Snapshot) -> Result<(), String> {
+        if let Some(history) = self.history.as_ref().filter(|history| history.is_baseline) {
+            let _ = self.baseline.set(history.last(snapshot)?);
+        }
+        Ok(())
+    }
+
+    /// Keeps a report for the next run, unless this command keeps none.
+    fn keep(&self, report: &mut Report) {
+        if let Some(history) = &self.history {
+            history.keep(report);
+        }
     }
 
     /// Completes the figures, applies the rules, and concludes.
@@ -354,13 +387,16 @@ impl Judging {
             (self.config.clone(), ::diagnose::silenced(&self.settings));
         ::diagnose::complete(report, &self.settings);
         let measurements = report.measurements.as_ref();
-        let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.as_ref());
+        let (expectations, baseline) = (self.expectations.as_ref(), self.baseline.get());
         let evidence = Evidence { expectations, baseline, ..Evidence::of(report, &self.settings) };
         let findings = ::diagnose::judge(&evidence);
         report.verdict = ::diagnose::verdict(&findings, measurements, self.terms);
         report.findings = findings;
         let measurements = report.measurements.as_ref();
         report.advice = measurements.map(::diagnose::advise).unwrap_or_default();
+        if let Some(history) = &self.history {
+            report.changes = history.changes(report, (&self.settings, expectations));
+        }
         report.timing.diagnose = began.elapsed().as_secs_f64();
     }
 }

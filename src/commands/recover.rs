@@ -27,7 +27,7 @@ pub(super) fn run(cli: &Cli, args: &RecoverArgs) -> Result<u8, Failure> {
     };
     let journal = load(&path)?;
     let mut unread = journal.1.not_read().to_vec();
-    let (report, timelines) = report(journal, &Judging::with(cli, &args.out)?);
+    let (report, timelines) = report(journal, &Judging::with(cli, &args.out, None)?);
     let report =
         bounded(report).map_err(|why| format!("cannot recover {}: it {why}", path.display()))?;
     let style = output::style_of(cli, &args.out);

@@ -83,11 +83,19 @@ impl<'a> Beside<'a> {
         })
     }
 
+    /// Returns true if a GPU of both reports has another index today.
+    pub(crate) fn is_renumbered(&self) -> bool {
+        self.today.iter().any(|(then, now)| then != now)
+    }
+
+    /// Returns the earlier figures whose GPUs are there today.
+    pub(crate) fn table(&self) -> Table {
+        figures::with_indices(figures::table_of(self.old.measurements.as_ref()), &self.today)
+    }
+
     /// Returns every earlier figure whose GPUs are there today, with today's figure.
     pub(crate) fn figures(&self, evidence: &Evidence<'_>) -> Vec<Compared<Ends>> {
-        let then = figures::table_of(self.old.measurements.as_ref());
-        let then = figures::with_indices(then, &self.today);
-        figures::compare(&then, &figures::table_of(evidence.measurements))
+        figures::compare(&self.table(), &figures::table_of(evidence.measurements))
     }
 
     /// Counts the figures that only one of the two reports has, and those of both.

@@ -20,7 +20,7 @@ use model::placement::{Pair, Path};
 use model::report::{Report, Verdict};
 
 /// Rules that read an earlier report. The others report on each report alone.
-static OF_BOTH: [Rule; 4] = [
+pub(crate) static OF_BOTH: [Rule; 4] = [
     fell_since_baseline::RULE,
     changed_since_baseline::RULE,
     baseline_not_compared::RULE,
@@ -127,6 +127,15 @@ impl ComparedReport {
     }
 }
 
+/// Returns the findings that only the first of two judgements has, and those that only the second has.
+pub(crate) fn between(before: &[Finding], now: &[Finding]) -> [Vec<Finding>; 2] {
+    let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
+    [(before, now), (now, before)].map(|(one, other)| {
+        let known: BTreeSet<_> = other.iter().map(key).collect();
+        one.iter().filter(|finding| !known.contains(&key(finding))).cloned().collect()
+    })
+}
+
 /// Compares two reports; both are judged by today's rules.
 pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) -> Comparison {
     let before = judge(&Evidence::of(old, settings));
@@ -146,18 +155,10 @@ pub fn compare(old: &Report, new: &Report, settings: &Settings, terms: Terms) ->
         now.into_iter().partition(|finding| OF_BOTH.iter().any(|rule| rule.id == finding.code));
     // A check that has less to measure than the earlier one is complete, a comparison with it is not.
     findings.extend(baseline_not_compared::mostly(&beside, &evidence, counts));
-    let key = |finding: &Finding| (finding.code.clone(), finding.subject.clone());
-    let known: BTreeSet<_> = before.iter().map(key).collect();
-    let still: BTreeSet<_> = now.iter().map(key).collect();
     let gaps: Vec<_> = now.iter().filter(|finding| is_gap(&finding.code)).cloned().collect();
-    let appeared: Vec<_> =
-        now.into_iter().filter(|finding| !known.contains(&key(finding))).collect();
+    let [mut gone, appeared] = between(&before, &now);
     // If a GPU was left out, it is not known if its fault is still there.
-    let seen = |finding: &Finding| beside.is_looked_at(&evidence, finding);
-    let gone = before
-        .into_iter()
-        .filter(|finding| !still.contains(&key(finding)) && seen(finding))
-        .collect();
+    gone.retain(|finding| beside.is_looked_at(&evidence, finding));
 
     // A fault that the earlier report lacks is worse than before, whatever the figures. What the later report did not
     // test is unknown, whether or not the earlier one tested it.

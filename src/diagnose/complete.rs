@@ -95,6 +95,7 @@ mod tests {
             measurements: Some(measurements),
             watched: None,
             findings: Vec::new(),
+            changes: None,
             advice: Vec::new(),
             verdict: Verdict::default(),
             timing: Timing::default(),

@@ -18,7 +18,7 @@ use model::units::GbPerSecond;
 pub(crate) struct Ends(Vec<[Option<u32>; 2]>);
 
 impl Ends {
-    fn of(one: &dyn Measurement) -> Self {
+    pub(crate) fn of(one: &dyn Measurement) -> Self {
         let flow = |number| one.part(number).flow.ends().map(Endpoint::gpu);
         Self((0..one.parts()).map(flow).collect())
     }

@@ -23,6 +23,7 @@ mod expected_pcie;
 mod external;
 mod facts;
 pub mod figures;
+pub mod history;
 mod judge;
 pub mod kind;
 mod links;
@@ -58,6 +59,8 @@ mod advice_steps;
 mod compared_tests;
 #[cfg(test)]
 mod figure_tests;
+#[cfg(test)]
+mod history_tests;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

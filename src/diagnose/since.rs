@@ -72,7 +72,6 @@ impl<'a> Since<'a> {
         }
         let (old, now) = (&report.snapshot, evidence.snapshot);
         let seconds = now.host.up_seconds.get().zip(old.host.up_seconds.get());
-        let restarted = seconds.is_some_and(|(now, then)| now < then);
         let minutes = seconds.map_or(0.0, |(now, then)| now.saturating_sub(then) as f64 / 60.0);
         let mut since = Self {
             old,
@@ -80,7 +79,7 @@ impl<'a> Since<'a> {
             then: &report.started_at,
             minutes: minutes.max(1.0),
             xids: xids(old, now),
-            began_again: restarted.then(|| "the machine was started again".to_owned()),
+            began_again: restarted(old, now).then(|| "the machine was started again".to_owned()),
         };
         if since.began_again.is_none() {
             since.began_again = since.went_back(evidence);
@@ -127,6 +126,14 @@ impl<'a> Since<'a> {
             ))
         })
     }
+}
+
+/// Returns true if the system was started between two readings.
+pub(crate) fn restarted(then: &Snapshot, now: &Snapshot) -> bool {
+    let [(then, since), (now, until)] =
+        [then, now].map(|of| (&of.host.boot_id, &of.host.up_seconds));
+    let differs = then.known().zip(now.known()).is_some_and(|(then, now)| then != now);
+    differs || since.get().zip(until.get()).is_some_and(|(since, until)| until < since)
 }
 
 fn rises(then: &[Counter], now: Vec<Counter>) -> Counts {

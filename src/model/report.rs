@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
-use super::finding::Finding;
+use super::finding::{Finding, Subject};
 use super::flow::Endpoint;
 use super::measurement::Measurements;
 use super::pasted::Pasted;
 use super::placement::Pair;
 use super::request::Request;
+use super::rule_id::RuleId;
 use super::snapshot::Snapshot;
 use super::topology::Topology;
 use super::watched::Watched;
@@ -54,6 +55,10 @@ pub struct Report {
     pub watched: Option<Watched>,
     /// Findings, the worst first.
     pub findings: Vec<Finding>,
+    /// What changed since the last report of this machine that was kept. Null if nothing did, or if there is none. It does
+    /// not affect the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
     /// Advice for programs on this machine, derived from its own figures. It does not affect the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
@@ -88,6 +93,48 @@ impl Report {
     /// Returns true if no figure of the report comes from real hardware.
     pub fn is_simulated(&self) -> bool {
         self.machine != Self::LIVE
+    }
+}
+
+/// The changes since an earlier report of the same machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Changes {
+    /// Start of the earlier run, RFC 3339, UTC.
+    pub since: String,
+    /// The files of the earlier report and of this one. The second is null if it could not be written.
+    pub reports: [Option<String>; 2],
+    /// The changes: findings that are gone, new ones, then parts, versions and settings, then figures.
+    pub list: Vec<Change>,
+}
+
+/// A change since an earlier report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Change {
+    /// What changed.
+    pub what: Changed,
+    /// Code of the finding. Left out if it is about none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<RuleId>,
+    /// The part that the finding is about. Left out if it is about none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Subject>,
+    /// The change in words.
+    pub text: String,
+}
+
+words! {
+    /// The kind of a change.
+    Changed {
+        /// A finding that is gone, and what would show it was tested.
+        Fixed = "fixed",
+        /// A finding that the earlier run would have shown.
+        New = "new",
+        /// A part, a version, a setting, or a start of the system.
+        Machine = "machine",
+        /// A figure.
+        Figure = "figure",
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
+use flate2::Compression;
 use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
 
 /// Longest file of peerscope that is read, bytes: a journal of 72 GPUs with the full profile has some 300 MB.
 pub const LONGEST: u64 = 512 << 20;
@@ -55,6 +57,18 @@ pub fn unzipped(bytes: &[u8], most: u64) -> Result<Cow<'_, [u8]>, String> {
     }
     let unpacked = unpacked(bytes, most);
     unpacked.map(Cow::Owned).map_err(|why| format!("cannot be unpacked: {why}"))
+}
+
+/// Returns what a function writes, packed by gzip.
+///
+/// # Errors
+///
+/// Returns the errors of the function.
+pub fn packed(write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    write(&mut packed)?;
+    packed.flush()?;
+    packed.finish()
 }
 
 /// Unpacks gzip. Fails if the result is longer than `most` bytes.

@@ -9,6 +9,7 @@ use std::path::Path;
 use model::report::Report;
 use model::timeline::Timeline;
 
+mod changes;
 pub mod comparison;
 mod counters;
 mod csv;

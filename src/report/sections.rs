@@ -9,7 +9,8 @@ use super::figures::Figures;
 use super::format::{Level, Style};
 use super::page::{Page, Paint};
 use super::{
-    declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo, watched,
+    changes, declared, findings, gaps, groups, machine, matrices, overlap, partial, soak, topo,
+    watched,
 };
 use model::advice::Lines;
 use model::cell::Measurement;
@@ -49,6 +50,7 @@ pub(super) fn page(digest: &Digest<'_>, level: Level, style: &Style) -> Page {
         true => findings::in_short(&mut page, report),
         false => findings::write(&mut page, report),
     }
+    changes::write(&mut page, report);
     page.blank();
     head(&mut page, digest, level);
     watched::write(&mut page, report, style);

@@ -28,6 +28,7 @@ mod hardware_bench;
 mod hardware_classes;
 mod hardware_faults;
 mod hardware_report;
+mod history;
 mod host_over_time;
 mod impossible;
 mod in_company;

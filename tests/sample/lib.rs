@@ -42,6 +42,7 @@ fn judged(snapshot: Snapshot, topology: Topology, mut measurements: Measurements
         topology,
         measurements: Some(measurements),
         findings: Vec::new(),
+        changes: None,
         advice: Vec::new(),
         verdict: Verdict::default(),
         timing: Timing { discover: 0.093, driver_start: 3.71, total: 5.24, ..Timing::default() },

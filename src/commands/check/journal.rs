@@ -18,7 +18,7 @@ use run::recording::{self, Header, Journal, place};
 /// The file that `--journal` names exists already.
 pub(super) fn begin(
     args: &CheckArgs,
-    began: &Began,
+    began: &Began<'_>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Journal, String> {
     let place = args.journal.as_deref();

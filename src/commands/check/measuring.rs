@@ -52,13 +52,13 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     ///
-    /// `--gpus` names a GPU that does not exist. The journal is removed then.
+    /// `--gpus` names a GPU that does not exist, or there is no last report. The journal is removed then.
     pub(super) fn begin(
         cli: &Cli,
         machine: &'a Arc<dyn Machine>,
         args: &'a CheckArgs,
         scope: &'a Scope,
-        began: &Began,
+        began: &Began<'_>,
         journal: Journal,
         stop: Arc<AtomicBool>,
     ) -> Result<(Self, Result<Worker, HardwareError>), Failure> {
@@ -71,7 +71,9 @@ impl<'a> Run<'a> {
         let snapshot = facts.read(SlowFact::BESIDE_THE_START);
         let there = snapshot.gpus.len();
         let quiet = LeftAlone::all(&snapshot);
-        let (snapshot, request) = match select::select(snapshot, &cli.gpus) {
+        let selected = select::select(snapshot, &cli.gpus)
+            .and_then(|selected| began.judging.find_last(&selected.0).map(|()| selected));
+        let (snapshot, request) = match selected {
             Ok(selected) => selected,
             Err(sentence) => {
                 progress.clear();

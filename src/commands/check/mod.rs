@@ -15,6 +15,7 @@ use self::hours::Hours;
 use self::measuring::Run;
 use self::outputs::Outputs;
 use self::scope::Scope;
+use super::history::History;
 use super::machine_lock::{self, MachineLock};
 use super::{Failure, Judging, Observed, release, remark, timestamp};
 use crate::cli::{CheckArgs, Cli, SoakArgs};
@@ -51,18 +52,22 @@ fn check(
 ) -> Result<u8, Failure> {
     let scope = Scope::new(args)?;
     let stop = Arc::default();
-    let outputs = Outputs::prepare(cli, args, &scope, &stop)?;
+    let command = if soak.is_some() { "soak" } else { "check" };
+    let of_history = (args.no_history, args.out.baseline.as_deref());
+    let history = History::of(machine.as_ref(), command, of_history);
+    let outputs = Outputs::prepare(cli, args, (&scope, history), &stop)?;
     let soak = soak.map(|soak| Hours::prepare(soak, &outputs)).transpose()?;
     match conduct(cli, machine, args, (&scope, soak.as_ref()), &outputs, &stop)? {
         Conducted::Nothing(report) => outputs.publish_unmeasured(&report),
         Conducted::Measured {
-            report,
+            mut report,
             timelines,
             journal,
             last_workers,
             exclusive,
             lock: _lock,
         } => {
+            outputs.judging.keep(&mut report);
             let code = outputs.publish(&report, &timelines, &journal);
             let waits = exclusive || code != Ok(0);
             let stuck =
@@ -101,13 +106,13 @@ fn conduct(
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
     super::interrupted_by_signals(stop, outputs.interrupted)?;
     let lock = machine_lock::take(machine.as_ref(), args.wait, stop);
-    let began = Began::now(machine.as_ref());
+    let began = Began::now(machine.as_ref(), &outputs.judging);
     let (lock, unlocked) = match lock {
         MachineLock::Ours(lock) => (Some(lock), None),
         MachineLock::Unknown(why) => (None, Some(why)),
         MachineLock::Theirs(_) | MachineLock::Interrupted => {
             let nothing = machine_lock::nothing(args.profile.name(), lock);
-            let report = began.report(nothing, &outputs.judging);
+            let report = began.report(nothing);
             return Ok(Conducted::Nothing(Box::new(report)));
         }
     };
@@ -119,26 +124,28 @@ fn conduct(
     let exclusive = run.is_exclusive();
     let (mut recorded, journal) = run.finish();
     let timelines = std::mem::take(&mut recorded.timelines);
-    let report = Box::new(began.report(recorded, &outputs.judging));
+    let report = Box::new(began.report(recorded));
     Ok(Conducted::Measured { report, timelines, journal, last_workers, exclusive, lock })
 }
 
 /// The beginning of a run.
-struct Began {
+struct Began<'a> {
     clock: Instant,
     /// RFC 3339, UTC.
     at: String,
     /// `live`, or the name of the simulated machine.
     machine: String,
+    judging: &'a Judging,
 }
 
-impl Began {
-    fn now(machine: &dyn Machine) -> Self {
-        Self { clock: Instant::now(), at: timestamp(), machine: machine.name().to_owned() }
+impl<'a> Began<'a> {
+    fn now(machine: &dyn Machine, judging: &'a Judging) -> Self {
+        let machine = machine.name().to_owned();
+        Self { clock: Instant::now(), at: timestamp(), machine, judging }
     }
 
     /// Judges what the run recorded.
-    fn report(self, recorded: Recorded, judging: &Judging) -> Report {
-        Observed::recorded(self.clock, self.at, self.machine, recorded).conclude(judging)
+    fn report(self, recorded: Recorded) -> Report {
+        Observed::recorded(self.clock, self.at, self.machine, recorded).conclude(self.judging)
     }
 }

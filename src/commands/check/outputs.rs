@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::super::files::{Files, NotWritten, Whole};
+use super::super::history::History;
 use super::super::output;
 use super::super::{Failure, Judging, keep, remark};
 use super::scope::Scope;
@@ -35,7 +36,7 @@ impl Outputs {
     pub(super) fn prepare(
         cli: &Cli,
         args: &CheckArgs,
-        scope: &Scope,
+        (scope, history): (&Scope, History),
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let files = Files::of_report(&args.out)?.until(stop);
@@ -52,7 +53,7 @@ impl Outputs {
             format: args.out.format,
             style: output::style_of(cli, &args.out),
             files,
-            judging: Judging::with(cli, &args.out)?,
+            judging: Judging::with(cli, &args.out, Some(history))?,
             interrupted: cli.exit_contract.code(Ending::Interrupted),
         })
     }

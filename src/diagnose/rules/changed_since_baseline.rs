@@ -31,29 +31,7 @@ rule! {
 
 fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let beside = Beside::of(evidence)?;
-    let name = |gpu: &Gpu| evidence.name(gpu.index);
-    let new = beside.appeared(evidence).into_iter();
-    let mut changes: Vec<String> = new.map(|gpu| format!("{} is new", name(gpu))).collect();
-    for (old, new) in beside.gpus(evidence) {
-        // Reports that were passed on have no identifiers.
-        let uuids = old.uuid.known().zip(new.uuid.known());
-        if uuids.is_some_and(|(old, new)| old != new) {
-            changes.push(format!("another card is in the slot of {}", name(new)));
-        }
-    }
-    let others = beside.facts(evidence).into_iter().filter(Change::is_other);
-    let mut facts = words::grouped(others.map(|change| {
-        let [then, now] = [&change.then, &change.now].map(in_words);
-        ((facts::what(&change.key), now, then), change.part)
-    }));
-    let granted = ("peer access".to_owned(), "on".to_owned(), "off".to_owned());
-    if let Some(pairs) = facts.remove(&granted) {
-        let pairs = words::count(pairs.len(), "pair");
-        changes.push(format!("{pairs} with peer access that had none"));
-    }
-    changes.extend(facts.iter().map(|((what, now, then), parts)| {
-        format!("{what} {now}, was {then}{}", words::in_brackets(facts::of_parts(evidence, parts)))
-    }));
+    let mut changes = machine(evidence, &beside);
     let Allowances([_, others @ ..]) = fell_since_baseline::allowances(evidence);
     let [link, memory, processor, time] = others;
     let pair = LEAST_RISE.of(evidence);
@@ -69,4 +47,35 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
     let steps = [Step::Nothing(Fine::IfMeant), Step::NewBaseline];
     let found = RULE.on_machine(message, steps);
     (!changes.is_empty()).then(|| found.fact("changes", changes.len()))
+}
+
+/// Returns the parts, versions and settings that differ, in words.
+pub(crate) fn machine(evidence: &Evidence<'_>, beside: &Beside<'_>) -> Vec<String> {
+    let name = |gpu: &Gpu| evidence.name(gpu.index);
+    let new = beside.appeared(evidence).into_iter();
+    let mut changes: Vec<String> = new.map(|gpu| format!("{} is new", name(gpu))).collect();
+    for (old, new) in beside.gpus(evidence) {
+        // Reports that were passed on have no identifiers.
+        let uuids = old.uuid.known().zip(new.uuid.known());
+        if uuids.is_some_and(|(old, new)| old != new) {
+            let serials = old.serial.known().zip(new.serial.known());
+            let serials = serials.filter(|(old, new)| old != new);
+            let serials = serials.map(|(old, new)| format!("serial {old}, now {new}"));
+            changes.push(format!("{} was replaced{}", name(new), words::in_brackets(serials)));
+        }
+    }
+    let others = beside.facts(evidence).into_iter().filter(Change::is_other);
+    let mut facts = words::grouped(others.map(|change| {
+        let [then, now] = [&change.then, &change.now].map(in_words);
+        ((facts::what(&change.key), now, then), change.part)
+    }));
+    let granted = ("peer access".to_owned(), "on".to_owned(), "off".to_owned());
+    if let Some(pairs) = facts.remove(&granted) {
+        let pairs = words::count(pairs.len(), "pair");
+        changes.push(format!("{pairs} with peer access that had none"));
+    }
+    changes.extend(facts.iter().map(|((what, now, then), parts)| {
+        format!("{what} {now}, was {then}{}", words::in_brackets(facts::of_parts(evidence, parts)))
+    }));
+    changes
 }

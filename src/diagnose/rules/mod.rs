@@ -31,7 +31,7 @@ mod shared;
 mod talks;
 mod unread_traffic;
 mod windows;
-mod worse;
+pub(crate) mod worse;
 mod wrong_at_once;
 mod wrong_bytes;
 mod wrong_in_hours;

@@ -5,7 +5,7 @@ use super::host;
 use super::prelude::*;
 use crate::facts::{self, Change, NAME};
 use crate::figures::{Compared, Ends};
-use crate::kind::DecidedBy;
+use crate::kind::{DecidedBy, Kind};
 use model::machine_facts::{Component, PEER_ACCESS, in_words};
 use model::rounding;
 
@@ -75,12 +75,12 @@ pub(super) fn facts(
 }
 
 /// Figures that are worse for what may be one cause.
-struct Worse<'a> {
-    worst: &'a Compared<Ends>,
+pub(crate) struct Worse<'a> {
+    pub worst: &'a Compared<Ends>,
     /// Words for the other figures.
-    more: String,
+    pub more: String,
     /// The pairs, if it is about copies between GPUs.
-    group: Option<cluster::Group>,
+    pub group: Option<cluster::Group>,
     gpus: Vec<u32>,
 }
 
@@ -92,31 +92,53 @@ pub(super) fn findings(
     figures: &[Compared<Ends>],
     is_worse: impl Fn(&Compared<Ends>) -> bool,
 ) -> Vec<Finding> {
-    let worse: Vec<_> = figures.iter().filter(|figure| is_worse(figure)).collect();
-    let all = of_pairs(evidence, figures, &worse).into_iter().chain(of_others(&worse));
+    let all = places(evidence, figures, is_worse).into_iter();
     all.filter_map(|worse| finding(evidence, rule, against, &worse)).collect()
+}
+
+/// Returns the figures that are worse, by what may be one cause.
+pub(crate) fn places<'a>(
+    evidence: &Evidence<'_>,
+    figures: &'a [Compared<Ends>],
+    is_worse: impl Fn(&Compared<Ends>) -> bool,
+) -> Vec<Worse<'a>> {
+    let worse: Vec<_> = figures.iter().filter(|figure| is_worse(figure)).collect();
+    of_pairs(evidence, figures, &worse).into_iter().chain(of_others(&worse)).collect()
+}
+
+impl Worse<'_> {
+    /// Returns words such as `Copies between the host and GPU 3`.
+    pub(crate) fn what(&self, evidence: &Evidence<'_>) -> String {
+        let kind = &self.worst.kind;
+        let named = || evidence.named(&self.gpus);
+        match &self.group {
+            Some(group) => format!("Copies {}", evidence.place(group)),
+            None if kind.is_of_host() && kind.is_time() => {
+                format!("The host's calls for {}", named())
+            }
+            None if kind.is_of_host() => format!("Copies between the host and {}", named()),
+            None => format!("{} of {}", kind.probe, self.worst.identity),
+        }
+    }
+}
+
+/// Returns a figure as it is written for people.
+pub(crate) fn shown(kind: &Kind, value: f64) -> String {
+    if kind.is_time() { rounding::short(value) } else { GbPerSecond(value).to_string() }
 }
 
 fn finding(
     evidence: &Evidence<'_>,
     rule: &Rule,
     against: Against,
-    Worse { worst, more, group, gpus }: &Worse<'_>,
+    worse: &Worse<'_>,
 ) -> Option<Finding> {
-    let Compared { identity: ends, kind, then, now } = worst;
+    let Worse { worst, more, group, gpus } = worse;
+    let Compared { kind, then, now, .. } = worst;
     let (is_time, percent) = (kind.is_time(), worst.percent_worse()?);
     let values = [then.value, now.as_ref()?.value];
-    let [then, now] = values.map(|value| match is_time {
-        true => rounding::short(value),
-        false => GbPerSecond(value).to_string(),
-    });
-    let named = || evidence.named(gpus);
-    let figures = match group {
-        Some(group) => format!("Copies {}", evidence.place(group)),
-        None if kind.is_of_host() && is_time => format!("The host's calls for {}", named()),
-        None if kind.is_of_host() => format!("Copies between the host and {}", named()),
-        None => format!("{} of {ends}", kind.probe),
-    };
+    let [then, now] = values.map(|value| shown(kind, value));
+    let figures = worse.what(evidence);
     let unit = kind.unit;
     let how = match (against, is_time) {
         (Against::EarlierReport, true) => {
@@ -239,7 +261,6 @@ fn percent(figure: &Compared<Ends>) -> f64 {
 mod tests {
     use super::*;
     use crate::figures::Figure;
-    use crate::kind::Kind;
     use model::flow::HostMemory;
     use model::host::HostWay;
 

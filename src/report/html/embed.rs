@@ -3,11 +3,9 @@
 
 use std::io::Write;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use maud::{Markup, PreEscaped, html};
 
-use crate::files::unpacked;
+use crate::files::{self, unpacked};
 use model::report::Report;
 
 /// Id of the element.
@@ -26,10 +24,7 @@ fn packed(report: &Report) -> String {
 }
 
 fn packed_of(write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<String> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    write(&mut packed)?;
-    packed.flush()?;
-    Ok(base64(&packed.finish()?))
+    Ok(base64(&files::packed(write)?))
 }
 
 /// Returns a page with these bytes in place of its report, for tests.
@@ -65,9 +60,7 @@ pub(crate) fn json_of(page: &[u8], most: u64) -> Result<Vec<u8>, String> {
 /// Returns these bytes in gzip, for tests.
 #[cfg(test)]
 pub(crate) fn gzip_of(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
+    files::packed(&|to| to.write_all(bytes)).unwrap()
 }
 
 pub(super) fn base64(bytes: &[u8]) -> String {

@@ -5,6 +5,7 @@
 mod entry;
 mod fold;
 mod journal;
+mod kept;
 pub mod outlet;
 pub mod place;
 mod read;
@@ -14,6 +15,7 @@ use std::time::Instant;
 pub use self::entry::{Entry, Event, Header, SCHEMA};
 pub use self::fold::{Recorded, Recording};
 pub use self::journal::Journal;
+pub use self::kept::Kept;
 pub use self::place::is_going_on;
 pub use self::read::read;
 use model::soak::Soak;

@@ -45,7 +45,7 @@ pub fn ready(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Returns true if the folder belongs to this user. In /var/tmp another user can create one of any name.
-fn is_ours(folder: &Path) -> bool {
+pub(super) fn is_ours(folder: &Path) -> bool {
     let user = rustix::process::getuid().as_raw();
     std::fs::symlink_metadata(folder)
         .is_ok_and(|found| found.uid() == user || !folder.starts_with("/var/tmp"))
@@ -54,17 +54,25 @@ fn is_ours(folder: &Path) -> bool {
 /// Returns the file name of a run's journal. It contains the machine's name, since machines share home folders and a
 /// journal belongs to the machine that wrote it.
 pub fn file_name(header: &Header) -> String {
-    let stamp: String = header.started_at.chars().filter(char::is_ascii_alphanumeric).collect();
-    format!("{stamp}-{}{}", header.pid, suffix())
+    format!("{}-{}{}", stamp(&header.started_at), header.pid, suffix("jsonl"))
 }
 
-/// Returns the ending of the names of this machine's journals.
-fn suffix() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+/// Returns a time as a part of a file name, which sorts by time.
+pub(super) fn stamp(time: &str) -> String {
+    time.chars().filter(char::is_ascii_alphanumeric).collect()
+}
+
+/// Returns the ending of the names of this machine's files.
+pub(super) fn suffix(extension: &str) -> String {
+    format!("@{}.{extension}", plain(&rustix::system::uname().nodename().to_string_lossy()))
+}
+
+/// Returns a name without characters that mean something in paths and shells.
+pub(super) fn plain(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' }
     };
-    format!("@{}.jsonl", name.chars().map(plain).collect::<String>())
+    name.chars().map(plain).collect()
 }
 
 /// Returns true if the run that writes this journal is still going.
@@ -87,7 +95,7 @@ pub struct LeftOver {
 
 /// Returns the journals of runs that were cut off on this machine, the newest first.
 pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
-    let suffix = suffix();
+    let suffix = suffix("jsonl");
     let entries = folders
         .iter()
         .filter(|folder| is_ours(folder))
@@ -110,7 +118,7 @@ pub fn left_over(folders: &[PathBuf]) -> Vec<LeftOver> {
 
 /// Opens a file that a run of peerscope wrote. Other users' programs may have put something else there: a link leads
 /// elsewhere, and a pipe waits for its writer.
-fn regular(path: &Path) -> Option<std::fs::File> {
+pub fn regular(path: &Path) -> Option<std::fs::File> {
     let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file: std::fs::File = rustix::fs::open(path, how, Mode::empty()).ok()?.into();
     file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
@@ -168,7 +176,7 @@ mod tests {
     #[test]
     fn what_is_no_file_among_the_journals_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(format!("{name}{}", suffix()));
+        let at = |name: &str| folder.path().join(format!("{name}{}", suffix("jsonl")));
         journal(&at("1"));
         // A pipe would wait for its writer, and the end of a link is not ours.
         rustix::fs::mknodat(
