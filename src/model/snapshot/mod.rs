@@ -16,7 +16,8 @@ use super::units::{Bytes, PciAddress};
 
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{
-    ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows, THROTTLE_REASONS, throttle_reason,
+    C2cErrors, C2cLinks, ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows, THROTTLE_REASONS,
+    throttle_reason,
 };
 pub use host::{ConfidentialComputing, Host};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkBond, NvLinkPacketErrors, NvLinkRemote};

@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 
-use super::raw::{Field, Raw};
+use super::raw::{Answers, Field, Raw};
 use super::{Opened, error, nvlink};
 use hardware::{Counts, LinkBytes, Moved};
 use model::reading::Unknown;
@@ -18,9 +18,6 @@ const NVLINK_PACKETS: [u32; 2] = [202, 204];
 const ALL_LINKS: u32 = u32::MAX;
 /// `NVML_FI_DEV_PCIE_COUNT_TX_BYTES` and `…_RX_BYTES`. Bytes: modulo 2^32 on H200, in 64 bits elsewhere.
 const PCIE_BYTES: [Field; 2] = [Field { id: 197, scope: 0 }, Field { id: 198, scope: 0 }];
-
-/// The values of fields, or why there are none.
-type Answers = Result<Vec<Result<u64, Unknown>>, Unknown>;
 
 /// What links, and other fields, have counted.
 struct Counted {

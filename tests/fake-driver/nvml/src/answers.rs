@@ -524,6 +524,21 @@ pub(crate) fn field(
             };
             kib.map(|kib| if id > 139 { kib * 1024 } else { kib })
         }
+        170..=172 | 231..=233 => {
+            let links = known(&read(index, GpuGroup::NvLink)?.c2c_links)?;
+            let is_up = scope < links.active;
+            // One link counts the errors of all.
+            let errors = links.errors.ok_or(code::INVALID_ARGUMENT);
+            let first = |count| if scope == 0 { count } else { 0 };
+            match id {
+                170 => Ok(links.count.into()),
+                171 => Ok(is_up.into()),
+                172 => links.link_mbps.filter(|_| is_up).map(u64::from).ok_or(code::NOT_SUPPORTED),
+                231 => Ok(first(errors?.crc)),
+                232 => Ok(first(errors?.replay)),
+                _ => Ok(first(errors?.replay_again)),
+            }
+        }
         197 => over_pcie(index, 0),
         198 => over_pcie(index, 1),
         91 => Ok(links(index)?.len() as u64),
