@@ -129,6 +129,10 @@ fn beyond(
     ];
     [0, 1].map(|way| {
         let (before, after) = (before.get(&gpu)?, after.get(&gpu)?);
+        // Heads of packets would be taken for foreign traffic.
+        if after.with_heads {
+            return None;
+        }
         let counted = after.nvlink?[way].saturating_sub(before.nvlink?[way]) as f64;
         // This is the longest possible time, which makes the foreign rate a lower bound.
         let seconds = after.answered.saturating_sub(before.asked).as_secs_f64();

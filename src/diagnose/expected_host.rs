@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::expected::{
-    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, Expectation, HOST, Machine, Part, Share, as_written,
-    percent,
+    BOTH_WAYS_PCIE, BOTH_WAYS_REACHED_PCIE, C2C, Expectation, HOST, Machine, Part, Share,
+    as_written, percent,
 };
 use model::flow::HostMemory;
 use model::host::{Allocation, HostCopy, HostDirection};
@@ -30,11 +30,18 @@ pub fn of(
         return None;
     }
     let theoretical = as_written(copy.theoretical_gbps.filter(|rate| rate.0 > 0.0)?);
-    let mut part = Part::of(HOST, shares);
+    let gpu = snapshot.gpu(copy.gpu);
+    let beside = gpu.is_some_and(|gpu| topology::host::c2c_rate(gpu).is_some());
+    let mut part = Part::of(if beside { C2C } else { HOST }, shares);
     if !part.is_set && snapshot.host.encrypts_copies() {
         return None;
     }
-    if copy.direction == HostDirection::BothWays {
+    let both = copy.direction == HostDirection::BothWays;
+    if both && beside {
+        // GH200 and GB300 alone with its processor reach half each way, GB200 three quarters: nothing is expected.
+        return part.is_set.then(|| part.of_rate(theoretical));
+    }
+    if both {
         // Seen on PCIe 5 x16: A100 read half as much one way as the other there.
         part.reached =
             part.reached.filter(|_| part.is_set || theoretical.0 >= MEASURED_BOTH_WAYS_GBPS);
@@ -66,7 +73,7 @@ pub(super) fn fill(
 mod tests {
     use super::*;
     use model::reading::Reading;
-    use model::snapshot::ConfidentialComputing;
+    use model::snapshot::{C2cLinks, ConfidentialComputing};
     use model::testing::h200_vm;
     use model::testing::host_copy;
     use model::units::GbPerSecond;
@@ -99,6 +106,29 @@ mod tests {
         let both = HostCopy { direction: HostDirection::BothWays, ..over(63.0, 51.0) };
         let expected = of(&both, &open(), &BTreeMap::new()).unwrap();
         assert!(51.0 > expected.floor_gbps().0 && expected.gbps.0 < 51.5, "{expected:?}");
+    }
+
+    /// Figures of nvbandwidth and of KTH's paper on Grace Hopper, and rates that are none of a sound link.
+    #[test]
+    fn copies_over_nvlink_c2c_have_a_floor_of_their_own() {
+        let mut machine = open();
+        machine.gpus[0].c2c = Reading::Known(true);
+        for (links, healthy, slow) in [
+            (10, [346.0, 416.0, 297.0, 359.0, 377.0].as_slice(), 60.0),
+            (5, [211.0, 193.0].as_slice(), 60.0),
+        ] {
+            let links =
+                C2cLinks { count: links, active: links, link_mbps: Some(44_712), errors: None };
+            machine.gpus[0].c2c_links = Reading::Known(links);
+            let theory = links.rate().unwrap().0;
+            let of = |rate| of(&over(theory, rate), &machine, &BTreeMap::new()).unwrap();
+            for rate in healthy {
+                assert!(*rate > of(*rate).floor_gbps().0 * 1.2, "{rate}: {:?}", of(*rate));
+            }
+            assert!(slow < of(slow).floor_gbps().0 * 0.8, "{slow}");
+            let both = HostCopy { direction: HostDirection::BothWays, ..over(theory, slow) };
+            assert_eq!(super::of(&both, &machine, &BTreeMap::new()), None);
+        }
     }
 
     #[test]

@@ -58,9 +58,7 @@ pub fn xids<'a>(messages: impl Iterator<Item = (u64, &'a str)>) -> Vec<Xid> {
             continue;
         };
         xid.seconds_since_boot = Some(microseconds / 1_000_000);
-        if let Some(before) =
-            found.iter().position(|other| (other.pci, other.code) == (xid.pci, xid.code))
-        {
+        if let Some(before) = found.iter().position(|other| other.key() == xid.key()) {
             xid.times = found.remove(before).times.saturating_add(1);
         }
         found.push(xid);
@@ -127,6 +125,16 @@ mod tests {
                 ("0001:02:00.0".into(), 31, "intr 10000000. MMU Fault", 1, 86400),
             ]
         );
+    }
+
+    #[test]
+    fn a_mild_error_of_an_nvlink_hides_no_fatal_one() {
+        let log = "3,1,5000000,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_REMAP Fatal XC0 i0 Link 04 (0x00000004 0x00000040)\n\
+            3,2,6000000,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)\n\
+            3,3,7000000,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)\n";
+        let found = xids(messages(log));
+        let said: Vec<_> = found.iter().map(|xid| (xid.nvlink(), xid.times)).collect();
+        assert_eq!(said, [(Some(4), 1), (Some(13), 2)]);
     }
 
     #[test]

@@ -292,6 +292,9 @@ pub struct Counts {
     pub nvlink: Option<[u64; 2]>,
     /// Data sent and received over single NVLinks, by NVML's link number: those requested and counted.
     pub links: Vec<(u8, [u64; 2])>,
+    /// True if heads of packets may be among the bytes of the NVLinks.
+    #[serde(default)]
+    pub with_heads: bool,
     /// Bytes sent and received over PCIe. On some GPUs the counter wraps at 2^32.
     pub pcie: Option<[u64; 2]>,
     /// Reason why some value could not be read. `None` if this GPU or driver lacks the value.

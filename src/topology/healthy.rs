@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::build;
+use super::host::c2c_made;
 use model::reading::Reading;
-use model::snapshot::{Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
+use model::snapshot::{C2cLinks, Gpu, NvLink, NvLinkRemote, P2pStatus, Snapshot};
 use model::topology::{Link, PairRoute, Topology};
 
 /// Returns the facts and the graph of the healthy machine; `None` if nothing is known to be lost. `made` returns the number
@@ -18,7 +19,7 @@ pub fn of(
     made: impl Fn(&str) -> Option<u8>,
 ) -> Option<(Snapshot, Topology)> {
     let mut healthy = snapshot.clone();
-    let raised = raise_nvlinks(&mut healthy, made);
+    let raised = raise_nvlinks(&mut healthy, made) | raise_c2c(&mut healthy);
     if !widen(&mut healthy, topology) && !raised {
         return None;
     }
@@ -114,6 +115,24 @@ fn raise_nvlinks(snapshot: &mut Snapshot, made: impl Fn(&str) -> Option<u8>) -> 
         }
     }
     !lost.is_empty()
+}
+
+/// Raises the links to the processor that GPUs lack. Returns true if there are any.
+fn raise_c2c(snapshot: &mut Snapshot) -> bool {
+    let rates = snapshot.gpus.iter().filter_map(|gpu| gpu.c2c_links.get()?.link_mbps);
+    let best = rates.max();
+    let raised = |gpu: &Gpu| {
+        let (own, made) = (gpu.c2c_links.get()?, c2c_made(snapshot, gpu)?);
+        let link_mbps = own.link_mbps.or(best);
+        (own.active < made).then_some((gpu.index, C2cLinks { active: made, link_mbps, ..own }))
+    };
+    let raised: Vec<_> = snapshot.gpus.iter().filter_map(raised).collect();
+    for (index, links) in &raised {
+        for gpu in snapshot.gpus.iter_mut().filter(|gpu| gpu.index == *index) {
+            gpu.c2c_links = Reading::Known(*links);
+        }
+    }
+    !raised.is_empty()
 }
 
 fn leads_to_gpu(gpu: &Gpu) -> bool {

@@ -29,6 +29,25 @@ pub(crate) fn beside_pcie(gpu: &Gpu) -> bool {
         || links.into_iter().any(|link| link.remote.get() == Some(NvLinkRemote::Npu))
 }
 
+/// Returns the rate of a GPU's links to the processor of its module, per direction. Unknown for a GPU without memory of its
+/// own, such as GB10's: the memory of the host limits it, not the links.
+pub fn c2c_rate(gpu: &Gpu) -> Option<GbPerSecond> {
+    gpu.memory_total_bytes.get()?;
+    gpu.c2c_links.get()?.rate()
+}
+
+/// Returns the number of links to its processor that a GPU should have: as many as the best of its model here. How NVML
+/// counts those of a processor with two GPUs is not published; on GH200 all that it counts are up (`nvidia-smi c2c -s`).
+pub fn c2c_made(snapshot: &Snapshot, gpu: &Gpu) -> Option<u32> {
+    let is_alike =
+        |other: &&Gpu| gpu.name.known().is_some() && other.name.known() == gpu.name.known();
+    let alike = snapshot.gpus.iter().filter(is_alike).filter_map(|other| other.c2c_links.get());
+    let own = gpu.c2c_links.get()?;
+    let counted =
+        gpu.architecture.known().is_some_and(|name| name == "Hopper").then_some(own.count);
+    alike.map(|links| links.active).chain(counted).max()
+}
+
 /// Returns true if this GPU is known to reach host memory by another way than PCIe, from NVML or from CUDA.
 pub(crate) fn is_beside_pcie(snapshot: &Snapshot, topology: &Topology, gpu: u32) -> bool {
     let own = topology.link_above(NodeId::Gpu(gpu));
@@ -46,7 +65,9 @@ fn limit(
     busy: &BTreeSet<u32>,
 ) -> Option<Limit> {
     if is_beside_pcie(snapshot, network.topology, gpu) {
-        return None;
+        let own = snapshot.gpu(gpu)?;
+        let (gbps, links) = (c2c_rate(own)?, own.c2c_links.get()?.active);
+        return Some(Limit { gbps, hop: format!("NVLink-C2C, {links} links"), shared_by: 1 });
     }
     let sharing = |link: &Link| {
         let behind = link.pcie.iter().flat_map(|pcie| &pcie.gpus);
@@ -94,7 +115,12 @@ pub fn fill(snapshot: &Snapshot, topology: &Topology, copies: &mut [HostCopy]) {
     let (network, sets, alone) = (Network::of(topology), at_once(copies), BTreeSet::new());
     for copy in copies {
         let busy = sets.get(&(copy.way(), copy.at_once)).unwrap_or(&alone);
-        let limit = limit(snapshot, &network, copy.gpu, busy);
+        let way = topology.way_up(NodeId::Gpu(copy.gpu));
+        let is_far =
+            copy.numa_node.is_some_and(|node| way.last() != Some(&NodeId::Numa(Some(node))));
+        let beside = is_beside_pcie(snapshot, topology, copy.gpu);
+        // The memory of another processor is reached over links that nobody shows.
+        let limit = limit(snapshot, &network, copy.gpu, busy).filter(|_| !(beside && is_far));
         let theory = limit.as_ref().map(|limit| limit.gbps);
         if super::set_theory(
             (theory, copy.achieved_gbps),
@@ -110,6 +136,7 @@ mod tests {
     use super::*;
     use crate::build;
     use model::reading::Reading;
+    use model::snapshot::C2cLinks;
     use model::testing::{
         function_mut, h200_vm, host_copy, two_sockets, two_sockets_with_narrow_gpu,
     };
@@ -156,6 +183,35 @@ mod tests {
         function_mut(&mut machine, "0000:00:07.0").width = Reading::failed("empty");
         machine.gpus[1].pcie_width = Reading::failed("empty");
         assert_eq!(of(&machine, 1, &[]), None);
+    }
+
+    fn linked(active: u32) -> C2cLinks {
+        C2cLinks { count: 10, active, link_mbps: Some(44_712), errors: None }
+    }
+
+    #[test]
+    fn links_to_the_processor_are_the_limit_of_copies_with_its_memory() {
+        let mut machine = h200_vm(2);
+        for (gpu, active) in machine.gpus.iter_mut().zip([5, 3]) {
+            gpu.c2c = Reading::Known(true);
+            gpu.c2c_links = Reading::Known(linked(active));
+            gpu.architecture = Reading::Known("Blackwell".into());
+        }
+        let own = of(&machine, 0, &[0, 1]).unwrap();
+        assert!((own.gbps.0 - 223.56).abs() < 0.01 && own.hop.contains("5 links"), "{own:?}");
+        assert_eq!(c2c_made(&machine, &machine.gpus[1]), Some(5));
+        let (healthy, _) = crate::healthy::of(&machine, &build(&machine), |_| None).unwrap();
+        assert_eq!(healthy.gpus[1].c2c_links.get(), Some(linked(5)));
+        machine.gpus[1].architecture = Reading::Known("Hopper".into());
+        assert_eq!(c2c_made(&machine, &machine.gpus[1]), Some(10));
+        let near = host_copy(0, 200.0);
+        let far = HostCopy { numa_node: Some(7), ..near.clone() };
+        let mut copies = vec![near, far];
+        fill(&machine, &build(&machine), &mut copies);
+        assert!(copies[0].theoretical_gbps.is_some() && copies[1].theoretical_gbps.is_none());
+        // A GPU within the processor has its memory, which is slower than the links.
+        machine.gpus[0].memory_total_bytes = Reading::unsupported();
+        assert_eq!(of(&machine, 0, &[]), None);
     }
 
     #[test]

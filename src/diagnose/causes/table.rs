@@ -77,6 +77,7 @@ causes! {
         SlowestLink: [PEER] unstable_measurement both_ways_low;
         SameGpus: [LOAD];
     }
+    processor_link_degraded { SameGpus: [HOST]; }
     nvlink_share_uneven { NvLinks: peer_bandwidth_outlier; }
     // Errors are what is left when the margin of a link is gone.
     link_errors_over_time { SameSubject: nvlink_margin_low; }

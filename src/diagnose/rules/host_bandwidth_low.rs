@@ -7,7 +7,8 @@
 //!
 //! Follow PCIe findings of the same GPU first. One slow GPU: its slot, riser or cable. All slow: every memory channel
 //! fitted, memory on the NUMA node of the GPU (`numactl`), the IOMMU in pass-through, no other work. In a virtual
-//! machine, ask whether its memory and processors are pinned to the NUMA nodes of the GPUs.
+//! machine, ask whether its memory and processors are pinned to the NUMA nodes of the GPUs. Over NVLink-C2C, no other work
+//! and memory of the own processor; then the module.
 //!
 //! # How it is detected
 //!
@@ -19,7 +20,8 @@
 //!
 //! # Sources
 //!
-//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured).
+//! H200, PCIe 5 x16: 55.3 of 63 GB/s (measured). NVLink-C2C (`[expected.c2c]`): GH200 297 to 416 of 447 GB/s, GB200 193 to
+//! 211 of 224 (published).
 
 use super::bandwidth;
 use super::host::{self, Explained};
@@ -68,18 +70,22 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         words::of_healthy(worst.rate, expected.gbps, expected.floor_gbps()),
     );
     let mut suspects = host::suspects(evidence, &gpus);
-    let shared = match !explained.causes.is_empty() && gpus.len() > 1 && gpus.len() < all_gpus {
-        true if are_a_node(evidence, &gpus) => Shared::Node,
-        true => Shared::Uplink,
-        false => Shared::Nothing,
-    };
+    // Processor, memory and GPU are one module.
+    let beside = is_beside(evidence, &gpus);
+    suspects.retain(|suspect| !(beside && Cause::FewChannels.is(suspect)));
+    let shared =
+        match !beside && !explained.causes.is_empty() && gpus.len() > 1 && gpus.len() < all_gpus {
+            true if are_a_node(evidence, &gpus) => Shared::Node,
+            true => Shared::Uplink,
+            false => Shared::Nothing,
+        };
     if shared == Shared::Node {
         // Copies from the memory of another node would be slow on the other GPUs.
         suspects.retain(|suspect| !Cause::OtherNode.is(suspect));
     } else if shared == Shared::Uplink {
         let test = [Step::OtherSlot(one_of(&gpus))];
         suspects.insert(0, suspect(Cause::HiddenUplink, test));
-    } else if gpus.len() < all_gpus {
+    } else if gpus.len() < all_gpus && !beside {
         suspects.insert(0, suspects::own_way(&gpus));
     }
     let plan = plan(evidence, &gpus, all_gpus, shared);
@@ -147,8 +153,18 @@ fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool 
         && host::busy_tasks(evidence).is_none()
 }
 
+/// Returns true if these GPUs reach the host over NVLink-C2C.
+fn is_beside(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
+    let is_it =
+        |gpu: &u32| evidence.snapshot.gpu(*gpu).is_some_and(|gpu| gpu.c2c.get() == Some(true));
+    gpus.iter().all(is_it)
+}
+
 fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) -> Plan {
-    let own = if evidence.virtual_machine() {
+    let beside = is_beside(evidence, gpus) && !evidence.virtual_machine();
+    let own = if beside {
+        vec![Step::OtherFindings(all(gpus)), Step::Stop(Work::OnMachine)]
+    } else if evidence.virtual_machine() {
         vec![Step::OtherFindings(all(gpus)), Step::AskHost(Ask::LinkOfGpu)]
     } else if shared == Shared::Node {
         vec![Step::MemoryModules]
@@ -172,7 +188,8 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
         let first = [Step::Stop(Work::OnMachine), Step::CheckAgain];
         return Plan::now(first).before(rest.into());
     }
-    Plan::now(own).then(node).then([Step::CheckAgain])
+    let plan = Plan::now(own).then(node).then([Step::CheckAgain]);
+    if beside { plan.if_it_stays([Step::Replace(Part::of(gpus))]) } else { plan }
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ rules! {
     }
     "Copies with the host" {
         host_calls_slow
+        processor_link_degraded
         host_bandwidth_low
         host_bandwidth_below_siblings
         host_memory_far

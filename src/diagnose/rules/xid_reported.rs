@@ -19,7 +19,7 @@
 //! - Error: the GPU has to be reset (48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, fatal ones of 144 to 150
 //!   and of NVSwitches, 154 that asks for a reset or a reboot). In a log, a warning if the last one is older than a
 //!   day and the GPU answers, or a later Xid 154 says that no action is needed.
-//! - Warning: the GPU survives (61, 63, 94, 137, 142, 145, 149, 154 that asks for less).
+//! - Warning: the GPU survives (61, 63, 94, 137, 142, others of 144 to 150, 154 that asks for less).
 //! - Information: programs cause it as well (13, 31, 43, 45, 68, 69).
 //! - All others: a warning in `soak`, information in a log.
 //!
@@ -134,6 +134,7 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             .unwrap_or(Severity::Info);
         let mut codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
         codes.sort_unstable();
+        codes.dedup();
         xids.sort_by_key(|xid| rank(xid));
         alike.entry((worst, codes)).or_default().push((subject, xids));
     }
@@ -168,7 +169,13 @@ fn since_boot(evidence: &Evidence<'_>) -> Vec<Finding> {
             _ => meaning(xid),
         });
         let when = if evidence.read_from.is_some() { "in the text" } else { "since the last boot" };
-        let codes: Vec<u32> = xids.iter().map(|xid| xid.code).collect();
+        let mut codes: Vec<u32> = Vec::new();
+        for xid in xids {
+            // NVLink 5 has one for each link and severity.
+            if !codes.contains(&xid.code) {
+                codes.push(xid.code);
+            }
+        }
         let of = format!("{} of {name} {when}", numbers(&codes));
         finding(evidence, subject, &of, &said.collect::<Vec<_>>(), xids, &codes, worst)
     });
@@ -322,8 +329,7 @@ fn finding(
     codes: &[u32],
     worst: Severity,
 ) -> Finding {
-    let says = |xid: &&Xid| ["on-fatal", "onfatal"].iter().any(|word| xid.text.contains(word));
-    let harmless = !xids.is_empty() && xids.iter().all(says);
+    let harmless = !xids.is_empty() && xids.iter().all(|xid| xid.says_nonfatal());
     let program = match worst {
         Severity::Info => "; programs cause such codes as well, and so does a lost or failing GPU",
         _ => "",
@@ -338,20 +344,23 @@ fn finding(
         Some(what) if what.contains("Reboot") => Plan::now([Step::Reboot, Step::CheckAgain]),
         _ => plan(evidence, &subject, codes, worst > Severity::Info && !harmless),
     };
-    let of_link = xids.iter().filter(|xid| xid.code == NVLINK).find_map(|xid| {
-        let (_, rest) = xid.text.split_once("link ")?;
-        rest.split(|c: char| !c.is_ascii_digit()).next().filter(|number| !number.is_empty())
-    });
+    let links = words::unique(xids.iter().filter_map(|xid| xid.nvlink()));
+    let of_links = match links[..] {
+        [] => None,
+        [link] => Some(format!("link {link}")),
+        _ => Some(format!("links {}", words::first(&links, 4))),
+    };
     let means = words::after(": ", meaning)
-        + &words::in_brackets(of_link.map(|number| format!("link {number}")))
+        + &words::in_brackets(of_links)
         + &words::after(", driver asks for ", asked)
         + if harmless { ", non-fatal" } else { "" };
     // The short sentence has a limit.
     let who = if asked.is_some() { "" } else { "The driver reported " };
     let message = format!("{who}{of}{means}; {}{program}", said.join("; "));
-    let mut sorted: Vec<u64> = codes.iter().map(|code| u64::from(*code)).collect();
-    sorted.sort_unstable();
-    let mut found = RULE.finding(subject, message, plan).fact("xid_codes", Fact::Numbers(sorted));
+    let sorted = words::unique(codes.iter().map(|code| u64::from(*code)));
+    let found = RULE.finding(subject, message, plan).fact("xid_codes", Fact::Numbers(sorted));
+    let numbers = (!links.is_empty()).then(|| Fact::numbers(links));
+    let mut found = found.fact("links", numbers);
     found.severity = worst;
     found
 }
@@ -420,6 +429,32 @@ mod tests {
         let one = only(&harmless, "xid-reported", Severity::Warning);
         assert!(one.message.contains(", non-fatal; "), "{}", one.message);
         assert_advice(&RULE, &harmless, &["xid", "check-again"], &[]);
+    }
+
+    /// Lines from pull requests 1160 and 1174 of leptonai/gpud.
+    #[test]
+    fn errors_of_nvlink_5_name_their_links_and_follow_their_severity() {
+        let mild = (145, "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)", 9);
+        let down = (149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)", 8);
+        let found = of_log(60, &[down, mild]);
+        let one = only(&found, "xid-reported", Severity::Error);
+        let short = "Xids 149, 145 of GPU 1 (0000:00:07.0) since the last boot: NVLink error (NETIR) (links 8, 13)";
+        assert!(one.short().ends_with(short), "{}", one.short());
+        assert!(format!("{:?}", one.evidence).contains("\"links\": Numbers([8, 13])"));
+        assert_advice(&RULE, &found, &["xid", "reset-gpu", "check-again", "ask-host"], &[]);
+        let twice = of_log(60, &[(145, "RLW_REMAP Fatal XC0 i0 Link 04", 7), mild]);
+        let one = only(&twice, "xid-reported", Severity::Error);
+        assert!(one.message.contains("Xid 145 of GPU 1"), "{}", one.message);
+        let of_mild = of_log(60, &[mild]);
+        let one = only(&of_mild, "xid-reported", Severity::Warning);
+        assert!(
+            one.short().ends_with("NVLink error (RLW) (link 13), non-fatal"),
+            "{}",
+            one.short()
+        );
+        let none = of_log(60, &[(149, "NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000)", 8)]);
+        let one = only(&none, "xid-reported", Severity::Error);
+        assert!(!format!("{:?}", one.evidence).contains("links"));
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Counters {
                 Vec::new()
             },
             pcie: supported.then_some(pcie),
-            failure: None,
+            ..Counts::default()
         }
     }
 }

@@ -26,6 +26,8 @@ pub enum Hop {
     NvSwitch { gpu: u32, up: bool },
     /// The NVLinks between two GPUs.
     NvLink { from: u32, to: u32 },
+    /// The links of a GPU to the processor of its module; `up` is towards the processor.
+    C2c { gpu: u32, up: bool },
 }
 
 impl Hop {
@@ -38,6 +40,7 @@ impl Hop {
             Self::HostMemory { .. } => None,
             Self::NvSwitch { gpu, up } => Some(Self::NvSwitch { gpu, up: !up }),
             Self::NvLink { from, to } => Some(Self::NvLink { from: to, to: from }),
+            Self::C2c { gpu, up } => Some(Self::C2c { gpu, up: !up }),
         }
     }
 }
@@ -183,6 +186,8 @@ impl MachineSpec {
             hops.extend(links(&path, None, true));
             hops.extend(self.uplink_above(&path).map(|uplink| Hop::Uplink { uplink, up: true }));
         }
+        let shows = spec.is_some_and(|spec| spec.c2c && spec.c2c_links.is_some());
+        hops.extend(shows.then_some(Hop::C2c { gpu, up: true }));
         hops.extend((own != node).then_some(Hop::Interconnect { from: own, to: node }));
         hops.push(Hop::HostMemory { node, written: true });
         if to_device {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::SlowFact;
 use super::nvlink::{Fabric, FabricState, NvLink};
 use crate::reading::facts;
-use crate::units::{Bytes, Generation, Lanes, PciAddress};
+use crate::units::{Bytes, GbPerSecond, Generation, Lanes, PciAddress};
 
 facts! {
     /// A GPU as NVML and sysfs describe it.
@@ -55,6 +55,8 @@ facts! {
             module_id: u32,
             /// True if the chip-to-chip link to the processor is on.
             c2c: bool,
+            /// Its links to the processor (NVLink-C2C), all of one kind.
+            c2c_links: C2cLinks,
             /// True if MIG mode is on.
             mig: bool,
             /// True if it is a virtual GPU, which a hypervisor lets several machines share.
@@ -111,6 +113,40 @@ impl Gpu {
             |link: &NvLink| link.crc_errors.unknown() == Some(&SlowFact::NvLinkErrors.not_read());
         self.nvlinks.known().is_some_and(|links| links.iter().any(left_out))
     }
+}
+
+/// Links between a GPU and the processor of its module. Source: nvml.h, `NVML_FI_DEV_C2C_LINK_*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct C2cLinks {
+    /// Links that NVML counts. Not all of them need be wired: the GPUs of a processor may share them.
+    pub count: u32,
+    /// Links that are up.
+    pub active: u32,
+    /// Rate of one link per direction, MB/s: the lowest of those that are up. Null if none is.
+    pub link_mbps: Option<u32>,
+    /// Errors of all links since the driver was loaded. Null if the driver does not count them.
+    pub errors: Option<C2cErrors>,
+}
+
+impl C2cLinks {
+    /// Returns the rate of the links that are up together, per direction.
+    pub fn rate(self) -> Option<GbPerSecond> {
+        let mbps = self.link_mbps.filter(|mbps| *mbps > 0 && self.active > 0)?;
+        Some(GbPerSecond(f64::from(self.active) * f64::from(mbps) / 1000.0))
+    }
+}
+
+/// Errors of the links between a GPU and its processor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct C2cErrors {
+    /// Checksums that failed (CRC).
+    pub crc: u64,
+    /// Packets sent again.
+    pub replay: u64,
+    /// Packets sent again twice in a row.
+    pub replay_again: u64,
 }
 
 /// PCIe error counts of one GPU, since the driver was loaded.

@@ -16,7 +16,8 @@ use super::units::{Bytes, PciAddress};
 
 pub use adapter::{Adapter, AdapterKind, AdapterPort};
 pub use gpu::{
-    ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows, THROTTLE_REASONS, throttle_reason,
+    C2cErrors, C2cLinks, ComputeMode, Gpu, GpuProcess, PcieErrors, RemappedRows, THROTTLE_REASONS,
+    throttle_reason,
 };
 pub use host::{ConfidentialComputing, Host};
 pub use nvlink::{Fabric, FabricState, NvLink, NvLinkBond, NvLinkPacketErrors, NvLinkRemote};
@@ -25,7 +26,7 @@ pub use pci::{
     Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,
     RuntimeStatus,
 };
-pub use xid::{OFF_THE_BUS, Xid, XidCause, is_sxid, named_xid};
+pub use xid::{OFF_THE_BUS, Xid, XidCause, XidKey, is_sxid, named_xid};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

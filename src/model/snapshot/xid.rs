@@ -20,11 +20,21 @@ pub struct Xid {
     pub seconds_since_boot: Option<u64>,
 }
 
+/// What repetitions of a message share: see [`Xid::key`].
+pub type XidKey = (PciAddress, u32, Option<(Option<u8>, bool)>);
+
 /// The Xid of a GPU that has fallen off the bus: it cannot be reset.
 pub const OFF_THE_BUS: u32 = 79;
 
+/// The Xid of an NVLink up to NVLink 4.
+const NVLINK: u32 = 74;
+
 /// Lowest number of an SXid. Xid numbers are below 1000.
 const FIRST_SXID: u32 = 10_000;
+
+/// Xids of NVLink 5 and later, one for each unit of a link. Their text has the part of the unit, the severity, and the link:
+/// `NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 ...)`, "Link -1" for none. Source: NVIDIA, "Xid Errors", NVLink 5 Xids.
+const OF_NVLINK_5: std::ops::RangeInclusive<u32> = 144..=150;
 
 /// Returns true if the number is that of an NVSwitch's error.
 pub fn is_sxid(code: u32) -> bool {
@@ -48,7 +58,7 @@ pub enum XidCause {
 
 /// The codes whose meaning is known: cause and meaning. Sources: NVIDIA, "Xid Errors" (catalog); the names of codes in
 /// NVIDIA's open kernel modules, nverror.h.
-const CODES: [(u32, XidCause, &str); 27] = [
+const CODES: [(u32, XidCause, &str); 32] = [
     (13, XidCause::Program, "exception in a kernel"),
     (31, XidCause::Program, "page fault in a GPU's memory"),
     (43, XidCause::Program, "a program's channel was stopped"),
@@ -72,8 +82,13 @@ const CODES: [(u32, XidCause, &str); 27] = [
     (140, XidCause::Reset, "memory error that was not contained"),
     (142, XidCause::Hardware, "error of a video encoder"),
     (143, XidCause::Reset, "the GPU could not be initialised"),
+    (144, XidCause::Hardware, "NVLink error (SAW)"),
     (145, XidCause::Hardware, "NVLink error (RLW)"),
+    (146, XidCause::Hardware, "NVLink error (TLW)"),
+    (147, XidCause::Hardware, "NVLink error (TREX)"),
+    (148, XidCause::Hardware, "NVLink error (NVLPW)"),
     (149, XidCause::Hardware, "NVLink error (NETIR)"),
+    (150, XidCause::Hardware, "NVLink error (MSE)"),
     (154, XidCause::Hardware, "the GPU's recovery action changed"),
     (171, XidCause::Hardware, "memory error, not corrected"),
 ];
@@ -124,11 +139,32 @@ impl Xid {
                 }
             }
             // NVLink 5 and NVSwitches: the text has the severity.
-            145..=150 | FIRST_SXID.. if says("nonfatal") || says("non-fatal") => XidCause::Hardware,
-            145..=150 | FIRST_SXID.. if says("fatal") => XidCause::Reset,
+            144..=150 | FIRST_SXID.. if says("fatal") && !self.says_nonfatal() => XidCause::Reset,
             144..=150 | FIRST_SXID.. => XidCause::Hardware,
             code => XidCause::of(code),
         }
+    }
+
+    /// Returns true if its text says that it is not fatal.
+    pub fn says_nonfatal(&self) -> bool {
+        ["on-fatal", "onfatal"].iter().any(|word| self.text.contains(word))
+    }
+
+    /// Returns the NVLink that an Xid of a GPU is about, if its text has one.
+    pub fn nvlink(&self) -> Option<u8> {
+        if self.code != NVLINK && !OF_NVLINK_5.contains(&self.code) {
+            return None;
+        }
+        let (_, rest) = self.text.split_once("ink ")?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    }
+
+    /// Returns what its repetitions have too: device and code, and for NVLink 5 link and severity, so that a mild error hides
+    /// no fatal one.
+    pub fn key(&self) -> XidKey {
+        let of_link = OF_NVLINK_5.contains(&self.code);
+        let of_link = of_link.then(|| (self.nvlink(), self.says_nonfatal()));
+        (self.pci, self.code, of_link)
     }
 
     /// Returns the meaning of its code in words, if it is known.
@@ -184,6 +220,45 @@ mod tests {
         assert_eq!(cause(74, "NVLink: fatal error detected on link 7"), XidCause::Reset);
         assert_eq!(cause(31, "MMU Fault"), XidCause::Program);
         assert_eq!(cause(999, "x"), XidCause::Other);
+    }
+
+    /// Lines of GB200 and GB300, from pull requests 1160 and 1174 of leptonai/gpud.
+    #[test]
+    fn an_error_of_nvlink_5_has_its_severity_and_its_link() {
+        let xid = |code, text: &str| {
+            let pci = "0008:01:00.0".parse().unwrap();
+            Xid { pci, code, text: text.into(), times: 1, seconds_since_boot: None }
+        };
+        for (code, text, cause, link) in [
+            (149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x0)", XidCause::Reset, Some(8)),
+            (149, "NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x0)", XidCause::Reset, None),
+            (
+                145,
+                "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x8)",
+                XidCause::Hardware,
+                Some(13),
+            ),
+            (144, "SAW_MVB Fatal XC0 i0 Link 00 (0x00000001 0x2)", XidCause::Reset, Some(0)),
+            (144, "SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x8)", XidCause::Hardware, Some(0)),
+            (150, "MSE_WATCHDOG Fatal XC0 i0 Link 00 (0x0)", XidCause::Reset, Some(0)),
+            (
+                146,
+                "TLW_RX/TLW_RX_PIPE0 Nonfatal XC0 i0 Link 17 (0xa)",
+                XidCause::Hardware,
+                Some(17),
+            ),
+            (74, "NVLink: fatal error detected on link 7(0x0, 0x0)", XidCause::Reset, Some(7)),
+            (94, "Contained: link 3", XidCause::Hardware, None),
+        ] {
+            let of = xid(code, text);
+            assert_eq!((of.cause(), of.nvlink()), (cause, link), "{text}");
+            assert!(of.meaning().is_some(), "{code}");
+        }
+        let key = |text| xid(145, text).key();
+        let mild = key("RLW_REMAP Nonfatal XC1 i0 Link 04");
+        assert_ne!(key("RLW_REMAP Fatal XC0 i0 Link 04"), mild);
+        assert_ne!(key("RLW_REMAP Nonfatal XC1 i0 Link 05"), mild);
+        assert_eq!(xid(31, "MMU Fault on link 1").key(), xid(31, "MMU Fault").key());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use links::Bonds;
 use model::pasted::{Collective, Explained, Pasted, PastedFault, PastedInput, PastedLine};
 use model::reading::{Reading, Taken};
 use model::report::MOST_GPUS;
-use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, Xid};
+use model::snapshot::{Gpu, GpuPair, Host, NvLink, P2pStatus, Xid, XidKey};
 use model::units::{Generation, PciAddress};
 use names::Names;
 use tree::Tree;
@@ -48,7 +48,7 @@ struct Joined {
     tree: Tree,
     xids: Vec<Xid>,
     /// The places of Xids by address and code.
-    xid_places: BTreeMap<(PciAddress, u32), usize>,
+    xid_places: BTreeMap<XidKey, usize>,
     /// GPUs whose links may not all be there, and whether dots stand for others.
     cut: BTreeMap<u32, bool>,
     /// Number of GPUs that NVML lists.
@@ -370,9 +370,9 @@ impl Joined {
         ledger.taken(&of, "links", how, at);
     }
 
-    /// Adds an Xid to those of its GPU and code. The log is read backwards: the first one is the last.
+    /// Adds an Xid to those alike. The log is read backwards: the first one is the last.
     fn xid(&mut self, xid: &Xid) {
-        let place = *self.xid_places.entry((xid.pci, xid.code)).or_insert(self.xids.len());
+        let place = *self.xid_places.entry(xid.key()).or_insert(self.xids.len());
         match self.xids.get_mut(place) {
             Some(known) => {
                 known.times = known.times.saturating_add(1);

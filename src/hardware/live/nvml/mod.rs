@@ -1,6 +1,7 @@
 //! NVML: facts about GPUs and about pairs of them. Uses the wrapper's calls if they are sound, and raw ones (in
 //! [`raw`]) if it lacks them.
 
+mod c2c;
 mod decode;
 mod error;
 mod moved;
@@ -289,6 +290,10 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
     gpu.fabric = device.raw(Raw::fabric);
     gpu.module_id = device.raw(Raw::module_id);
     gpu.c2c = device.raw(Raw::c2c);
+    gpu.c2c_links = match gpu.c2c.get() {
+        Some(true) => device.raw(|raw| c2c::read(|fields| raw.fields(fields))),
+        _ => Reading::unsupported(),
+    };
 }
 
 fn read_state(device: &Opened, gpu: &mut Gpu) {

@@ -26,6 +26,9 @@ const _: () =
     assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlC2cModeInfo_v1_t>() == 4);
 const _: () = assert!(size_of::<nvmlConfComputeSystemState_t>() == 12);
 
+/// The values of fields, or why there are none.
+pub(super) type Answers = Result<Vec<Result<u64, Unknown>>, Unknown>;
+
 /// The return code of a list that is longer than the room for it: `NVML_ERROR_INSUFFICIENT_SIZE`.
 const INSUFFICIENT_SIZE: nvmlReturn_t = 7;
 /// Entries beside those that NVML counts, for processes that start meanwhile.
@@ -251,7 +254,7 @@ impl Raw {
     }
 
     /// Returns the values of many fields, read in one call, in the order asked for.
-    pub(super) fn fields(self, fields: &[Field]) -> Result<Vec<Result<u64, Unknown>>, Unknown> {
+    pub(super) fn fields(self, fields: &[Field]) -> Answers {
         let function = symbol(&self.lib.nvmlDeviceGetFieldValues)?;
         let value = |field: Field| {
             // SAFETY: the structure is plain numbers and a union of such, for which zero is a

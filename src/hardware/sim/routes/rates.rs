@@ -5,7 +5,9 @@ use model::units::PcieLink;
 use super::{Hop, Route};
 use crate::counts::each_link;
 use crate::hops::Sleep;
-use crate::spec::{LinkWay, MachineSpec, NvLinkFault, NvLinkSpec, NvLinkTarget, Shared, WakeSpec};
+use crate::spec::{
+    C2cSpec, LinkWay, MachineSpec, NvLinkFault, NvLinkSpec, NvLinkTarget, Shared, WakeSpec,
+};
 
 /// Returns the payload rate of a PCIe link per direction after encoding, GB/s: 8b/10b up to Gen2, 128b/130b up to Gen5,
 /// and 236 of each 256 bytes of Gen6's flits.
@@ -68,6 +70,10 @@ impl MachineSpec {
                 let way = if up { LinkWay::Sent } else { LinkWay::Received };
                 self.slowest_gbps(gpu, NvLinkTarget::Switch, way)
             }
+            Hop::C2c { gpu, .. } => {
+                let links = self.gpus.get(gpu as usize).and_then(|gpu| gpu.c2c_links.as_ref());
+                links.map_or(f64::INFINITY, C2cSpec::gbps)
+            }
             Hop::NvLink { from, to } => {
                 let of = |gpu, other, way| self.slowest_gbps(gpu, NvLinkTarget::Gpu(other), way);
                 of(from, to, LinkWay::Sent).min(of(to, from, LinkWay::Received))
@@ -80,7 +86,7 @@ impl MachineSpec {
         let share = match hop {
             Hop::Pcie { .. } | Hop::Uplink { .. } => *self.speeds.pcie_shared,
             Hop::NvSwitch { .. } | Hop::NvLink { .. } => *self.speeds.nvlink_shared,
-            Hop::Interconnect { .. } | Hop::HostMemory { .. } => 1.0,
+            Hop::Interconnect { .. } | Hop::HostMemory { .. } | Hop::C2c { .. } => 1.0,
         };
         share * self.hop_gbps(hop)
     }

@@ -6,7 +6,7 @@ use super::numbers::positive;
 use super::{Engines, Micros, Rate, text};
 use hardware::GpuGroup;
 use model::reading::{Reading, Unknown};
-use model::snapshot::{ComputeMode, FabricState, Gpu, GpuProcess};
+use model::snapshot::{C2cErrors, C2cLinks, ComputeMode, FabricState, Gpu, GpuProcess};
 use model::units::{Bytes, PciAddress};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,8 @@ pub struct GpuSpec {
     pub nvlinks: Vec<NvLinkSpec>,
     /// True if it has a coherent link to the processor, as on Grace.
     pub c2c: bool,
+    /// Its links to the processor as NVML shows them. Without the key, an older driver that shows none.
+    pub c2c_links: Option<C2cSpec>,
     /// True if it is a part of the processor and uses its memory, as on Jetson and GB10.
     pub integrated: bool,
     /// True if memory of a process cannot be registered for its copies, as on older Jetson.
@@ -122,6 +124,57 @@ impl NvLinkErrors {
         let place = symbols.checked_sub(1);
         place.and_then(|place| self.corrected.get(place)).copied().unwrap_or(0)
     }
+}
+
+/// Links of a GPU to the processor of its module (NVLink-C2C).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct C2cSpec {
+    #[serde(deserialize_with = "positive")]
+    pub count: u32,
+    /// Links that are up; all if omitted.
+    pub active: Option<u32>,
+    /// Rate of each per direction as NVML shows it, MB/s.
+    #[serde(default = "c2c_mbps")]
+    pub mbps: u32,
+    /// What they carry together per direction, GB/s. If omitted, the rates of those that are up.
+    pub gbps: Option<Rate>,
+    /// Errors since the driver was loaded: checksums that failed.
+    #[serde(default)]
+    pub crc: u64,
+    /// Packets sent again.
+    #[serde(default)]
+    pub replay: u64,
+    /// Packets sent again twice in a row.
+    #[serde(default)]
+    pub replay_again: u64,
+}
+
+impl C2cSpec {
+    /// Returns what NVML shows.
+    pub(crate) fn links(&self) -> C2cLinks {
+        let active = self.active.unwrap_or(self.count).min(self.count);
+        C2cLinks {
+            count: self.count,
+            active,
+            link_mbps: (active > 0).then_some(self.mbps),
+            errors: Some(C2cErrors {
+                crc: self.crc,
+                replay: self.replay,
+                replay_again: self.replay_again,
+            }),
+        }
+    }
+
+    /// Returns what they carry per direction, GB/s.
+    pub(crate) fn gbps(&self) -> f64 {
+        self.gbps.map_or_else(|| self.links().rate().map_or(0.0, |rate| rate.0), |gbps| *gbps)
+    }
+}
+
+/// Rate of a link of GH200 and GB200, MB/s, as `nvidia-smi c2c -s` shows it.
+const fn c2c_mbps() -> u32 {
+    44_712
 }
 
 /// The other end of an NVLink.

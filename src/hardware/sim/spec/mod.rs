@@ -31,7 +31,7 @@ pub use faults::{
     Collapse, ContextFault, CounterFault, Drift, Faults, HostFault, InitFault, LateGate, LinkFault,
     LinkPart, LinkWay, NvLinkFault, OthersWork, Shared,
 };
-pub use gpu::{FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
+pub use gpu::{C2cSpec, FabricSpec, GpuSpec, GpuState, NvLinkErrors, NvLinkSpec, NvLinkTarget};
 pub use host::{HostSpeeds, HostWay};
 pub use numbers::{
     Bits, Celsius, Codewords, Counted, Engines, FlagTimes, Loss, LossPerDegree, Micros, Millis,

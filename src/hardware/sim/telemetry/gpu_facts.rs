@@ -11,7 +11,7 @@ use model::snapshot::{
 use super::SimTelemetry;
 use crate::counts::{each_link, whole};
 use crate::routes::nvlink_mbps;
-use crate::spec::{FunctionSpec, GpuSpec, MOST_SYMBOLS, NvLinkErrors, NvLinkTarget, uuid};
+use crate::spec::{C2cSpec, FunctionSpec, GpuSpec, MOST_SYMBOLS, NvLinkErrors, NvLinkTarget, uuid};
 
 /// Decimal logarithm of the lowest bit error rate that NVML reports, 15e-255.
 const LOWEST_BIT_ERROR_RATE: f64 = -253.8239;
@@ -115,6 +115,8 @@ impl SimTelemetry {
             if switched { Reading::Known(gpu.index + 1) } else { Reading::unsupported() };
         let grace = matches!(spec.architecture.as_str(), "Hopper" | "Blackwell");
         gpu.c2c = if grace { Reading::Known(spec.c2c) } else { Reading::unsupported() };
+        let links = spec.c2c_links.as_ref().filter(|_| spec.c2c).map(C2cSpec::links);
+        gpu.c2c_links = links.ok_or(Unknown::Unsupported).into();
     }
 
     pub(super) fn link_errors(&self, gpu: &mut Gpu, spec: &GpuSpec) {

@@ -385,6 +385,12 @@ fn of_link(index: u32, scope: u32, way: usize) -> Result<u64, u32> {
     link.map(|(_, counted)| counted[way] / 1024).ok_or(code::NOT_SUPPORTED)
 }
 
+/// Returns true if the links of a GPU have the counters of NVLink 5 alone. NVLink 6 has here, so that both are read.
+fn counts_packets(index: u32) -> Result<bool, u32> {
+    let is_6 = |link: &NvLink| link.version.known().is_some_and(|version| version == "6.0");
+    Ok(links(index)?.iter().any(is_6))
+}
+
 /// Returns the data that other programs and copies have moved over all NVLinks, KiB.
 fn of_all_links(index: u32, moved: &Moved, way: usize) -> Result<u64, u32> {
     let others = moved.nvlink.ok_or(code::NOT_SUPPORTED)?[way];
@@ -507,10 +513,32 @@ pub(crate) fn field(
     match id {
         186 => power(index)?.milliwatts.map(u64::from).ok_or(code::NOT_SUPPORTED),
         190 => power(index)?.limit_milliwatts.map(u64::from).ok_or(code::NOT_SUPPORTED),
-        138 if scope == ALL_LINKS => of_all_links(index, &look_at_moves(index)?, 0),
-        139 if scope == ALL_LINKS => of_all_links(index, &moved(index), 1),
-        138 => of_link(index, scope, 0),
-        139 => of_link(index, scope, 1),
+        138 | 139 | 202 | 204 if (id > 139) != counts_packets(index)? => Err(code::NOT_SUPPORTED),
+        138 | 139 | 202 | 204 => {
+            let way = usize::from(id == 139 || id == 204);
+            let kib = match scope {
+                // The call for the first direction is the look.
+                ALL_LINKS if way == 0 => of_all_links(index, &look_at_moves(index)?, way),
+                ALL_LINKS => of_all_links(index, &moved(index), way),
+                _ => of_link(index, scope, way),
+            };
+            kib.map(|kib| if id > 139 { kib * 1024 } else { kib })
+        }
+        170..=172 | 231..=233 => {
+            let links = known(&read(index, GpuGroup::NvLink)?.c2c_links)?;
+            let is_up = scope < links.active;
+            // One link counts the errors of all.
+            let errors = links.errors.ok_or(code::INVALID_ARGUMENT);
+            let first = |count| if scope == 0 { count } else { 0 };
+            match id {
+                170 => Ok(links.count.into()),
+                171 => Ok(is_up.into()),
+                172 => links.link_mbps.filter(|_| is_up).map(u64::from).ok_or(code::NOT_SUPPORTED),
+                231 => Ok(first(errors?.crc)),
+                232 => Ok(first(errors?.replay)),
+                _ => Ok(first(errors?.replay_again)),
+            }
+        }
         197 => over_pcie(index, 0),
         198 => over_pcie(index, 1),
         91 => Ok(links(index)?.len() as u64),
