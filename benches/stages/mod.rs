@@ -165,6 +165,7 @@ fn unjudged(
         machine: machine.name().to_owned(),
         request: Request::default(),
         read_from: None,
+        watched: None,
         snapshot,
         topology,
         measurements: Some(measurements),

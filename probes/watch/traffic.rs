@@ -315,6 +315,7 @@ mod tests {
             links: vec![(0, [nvlink, 0]), (1, [0, nvlink / 2])],
             pcie: Some([pcie, 0]),
             failure: None,
+            ..Counts::default()
         }
     }
 
