@@ -1,6 +1,6 @@
 //! # What it means
 //!
-//! Network adapters sit beside GPUs, and cannot write into their memory (GPUDirect RDMA), or not well. Traffic with other
+//! Network adapters beside GPUs cannot write into their memory (GPUDirect RDMA), or not well. Traffic with other
 //! machines then goes through host memory, at a fraction of the rate.
 //!
 //! # What to do

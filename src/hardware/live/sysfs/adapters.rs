@@ -234,6 +234,7 @@ mod tests {
     fn a_machine_with_interfaces_that_are_no_cards_has_no_adapter() {
         // As a lent machine shows it: no RDMA device, and network interfaces without a PCI function.
         let machine = Fixture::new();
+        machine.function("pci0000:00/0000:00:06.0", 0x10de, 0x03_0200);
         machine.file("sys/class/infiniband/.keep");
         for name in ["eth0", "ifb0", "ifb1", "lo"] {
             machine.sys(&format!("class/net/{name}/operstate"), "up\n");
