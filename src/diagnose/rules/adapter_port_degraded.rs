@@ -56,16 +56,16 @@ fn board(evidence: &Evidence<'_>, adapter: &Adapter) -> Option<String> {
 /// Judges ports that are alike by what most of them do.
 fn judge_alike(evidence: &Evidence<'_>, ports: &[Port<'_>]) -> Vec<Finding> {
     let rate = |port: &&AdapterPort| port.rate_mbit.get().filter(|_| port.is_up() == Some(true));
-    let rates = words::grouped(ports.iter().filter_map(|(_, port)| Some((rate(&port)?, ()))));
+    let rates = words::grouped(ports.iter().filter_map(|(_, port)| Some((rate(port)?, ()))));
     let Some((&usual, _)) = rates.iter().max_by_key(|(rate, ports)| (ports.len(), **rate)) else {
         return Vec::new();
     };
     let is_bad = |port: &&AdapterPort| {
         port.is_up() == Some(false) || rate(port).is_some_and(|rate| rate < usual)
     };
-    let bad: Vec<_> = ports.iter().filter(|(_, port)| is_bad(&port)).collect();
+    let bad: Vec<_> = ports.iter().filter(|(_, port)| is_bad(port)).collect();
     let sound =
-        ports.iter().filter(|(_, port)| rate(&port).is_some_and(|rate| rate >= usual)).count();
+        ports.iter().filter(|(_, port)| rate(port).is_some_and(|rate| rate >= usual)).count();
     if gbit(usual) < 8.0 * LOWEST.of(evidence) || sound < 3 * bad.len() {
         return Vec::new();
     }
