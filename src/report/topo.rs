@@ -113,7 +113,7 @@ fn adapter_text(report: &Report, adapter: &Adapter) -> String {
     let ports = adapter.ports.known().into_iter().flatten();
     let several = ports.clone().count() > 1;
     let port = |port: &AdapterPort| {
-        let number = several.then(|| format!("port {} ", port.port)).unwrap_or_default();
+        let number = if several { format!("port {} ", port.port) } else { String::new() };
         let mut text = format!("; {number}{}", port.state.known().map_or("?", String::as_str));
         // The rate of a port that is down says nothing.
         text += &match (port.is_up(), &port.physical_state, port.rate_mbit.get()) {
