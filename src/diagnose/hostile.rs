@@ -82,7 +82,7 @@ prop_compose! {
         adapter in address(),
         nvlink in prop::sample::select(vec![P2pStatus::Ok, P2pStatus::Unknown, P2pStatus::NotSupported]),
     ) -> Snapshot {
-        let adapters = vec![Adapter { name: "mlx5_0".into(), kind: AdapterKind::Rdma, pci: adapter, ports: Vec::new() }];
+        let adapters = vec![Adapter::unread("mlx5_0".into(), AdapterKind::Rdma, adapter, &Unknown::Unsupported)];
         Snapshot { pci, gpus, adapters, pairs: all_pairs(3, None, nvlink), ..empty() }
     }
 }

@@ -1,5 +1,7 @@
 //! PCIe links and the copies that passed them: the rates over a link that a rule on it needs.
 
+use std::collections::BTreeMap;
+
 use super::evidence::Evidence;
 use super::words;
 use model::finding::Finding;
@@ -8,7 +10,8 @@ use model::node::NodeId;
 use model::pcie::Connection;
 use model::placement::{Pair, Path};
 use model::rounding;
-use model::snapshot::PciFunction;
+use model::snapshot::{Adapter, AdapterKind, PciFunction};
+use model::topology::{AdapterPath, LinkClass};
 use model::units::GbPerSecond;
 use topology::belief::{Belief, Beliefs};
 use topology::pcie;
@@ -97,6 +100,29 @@ pub(crate) fn functions_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Vec<&'a 
     let addresses = nodes
         .filter_map(|node| if let NodeId::Pci(address) = node { Some(*address) } else { None });
     addresses.filter_map(|address| evidence.snapshot.function(address)).collect()
+}
+
+/// Returns every RDMA adapter with its distances from the GPUs. Nothing is known of a virtual machine, whose tree is made
+/// up.
+pub(crate) fn rdma_paths<'a>(
+    evidence: &Evidence<'a>,
+) -> impl Iterator<Item = (&'a Adapter, &'a AdapterPath)> + use<'a> {
+    let (snapshot, guest) = (evidence.snapshot, evidence.virtual_machine());
+    let paths = evidence.topology.adapter_paths.iter().filter(move |_| !guest);
+    paths.filter_map(|path| {
+        let mut adapters = snapshot.adapters.iter();
+        let is_it = |one: &&Adapter| one.pci == path.pci && one.kind == AdapterKind::Rdma;
+        Some((adapters.find(is_it)?, path))
+    })
+}
+
+/// Returns the RDMA adapters near each GPU that has one: no host bridge is between them.
+pub(crate) fn near_adapters<'a>(evidence: &Evidence<'a>) -> BTreeMap<u32, Vec<&'a Adapter>> {
+    words::grouped(rdma_paths(evidence).flat_map(|(adapter, path)| {
+        let near =
+            path.gpus.iter().filter(|to| matches!(to.class, LinkClass::Pix | LinkClass::Pxb));
+        near.map(move |to| (to.gpu, adapter))
+    }))
 }
 
 /// Returns the readings of a GPU's link while copies ran.

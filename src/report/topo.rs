@@ -12,8 +12,8 @@ use model::placement::Pair;
 use model::reading::{Reading, Unknown};
 use model::report::Report;
 use model::rounding::rate;
-use model::snapshot::{Gpu, NvLink, NvLinkRemote};
-use model::topology::LinkClass;
+use model::snapshot::{Adapter, AdapterKind, AdapterPort, Gpu, NvLink, NvLinkRemote};
+use model::topology::{AdapterPath, LinkClass};
 use model::units::GbPerSecond;
 
 /// Writes the graph and its parts.
@@ -35,12 +35,12 @@ pub(super) fn write(page: &mut Page, report: &Report) {
     }
 }
 
-/// A row or column of the matrix: a GPU, or a network adapter with its names.
+/// A row or column of the matrix: a GPU, or a network card with the kernel's adapters.
 struct Device<'a> {
     label: Cell,
     node: NodeId,
     numa: Option<u32>,
-    names: Vec<&'a str>,
+    adapters: Vec<&'a Adapter>,
 }
 
 /// Writes GPUs and network adapters, with the NUMA node of each.
@@ -51,19 +51,19 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
         label: highlights.label(index),
         node: NodeId::Gpu(index),
         numa: snapshot.gpu(index).and_then(|gpu| gpu.numa_node.get()),
-        names: Vec::new(),
+        adapters: Vec::new(),
     });
     // A card is one column even if the kernel gives it several names.
     let adapters = snapshot.adapters.iter();
-    let mut adapters = by_key(adapters.map(|adapter| (adapter.pci, adapter.name.as_str())));
+    let mut adapters = by_key(adapters.map(|adapter| (adapter.pci, adapter)));
     adapters.sort_by_key(|(pci, _)| *pci);
-    let adapters = adapters.into_iter().enumerate().map(|(number, (pci, names))| {
+    let adapters = adapters.into_iter().enumerate().map(|(number, (pci, adapters))| {
         let node = NodeId::Pci(pci);
         let numa = match report.topology.way_up(node).last() {
             Some(NodeId::Numa(numa)) => *numa,
             _ => None,
         };
-        Device { label: format!("NIC{number}").into(), node, numa, names }
+        Device { label: format!("NIC{number}").into(), node, numa, adapters }
     });
     let devices: Vec<_> = gpus.chain(adapters).collect();
     let mut classes: BTreeSet<LinkClass> = BTreeSet::new();
@@ -90,17 +90,84 @@ fn full_matrix(page: &mut Page, report: &Report, gpus: &[u32]) {
     }
     page.table(table);
     page.blank();
-    for Device { label, node, names, .. } in &devices {
-        if !names.is_empty() {
-            let text = format!("{} at {node}", names.join(", "));
+    for Device { label, node, adapters, .. } in &devices {
+        if !adapters.is_empty() {
+            let names: Vec<&str> = adapters.iter().map(|adapter| adapter.name.as_str()).collect();
+            let mut text = format!("{} at {node}", names.join(", "));
+            text.extend(adapters.iter().map(|adapter| adapter_text(report, adapter)));
             page.item(2, 10, &label.text, Paint::Faint, &text);
         }
+    }
+    if let Some(near) = near_adapters(report) {
+        page.item(2, 10, "near", Paint::Faint, &near);
     }
     for node in &snapshot.numa_nodes {
         let text = format!("processors {}, {}", node.cpus, node.memory_bytes);
         page.item(2, 10, &format!("NUMA {}", node.node), Paint::Faint, &text);
     }
     legend(page, &classes);
+}
+
+/// Returns what is known of an adapter: each port, its firmware, and its PCIe link if that is narrow.
+fn adapter_text(report: &Report, adapter: &Adapter) -> String {
+    let ports = adapter.ports.known().into_iter().flatten();
+    let several = ports.clone().count() > 1;
+    let port = |port: &AdapterPort| {
+        let number = if several { format!("port {} ", port.port) } else { String::new() };
+        let mut text = format!("; {number}{}", port.state.known().map_or("?", String::as_str));
+        // The rate of a port that is down says nothing.
+        text += &match (port.is_up(), &port.physical_state, port.rate_mbit.get()) {
+            (Some(true), _, Some(rate)) => format!(", {} Gb/s", f64::from(rate) / 1000.0),
+            (Some(false), Reading::Known(signal), _) => format!(" ({signal}),"),
+            _ => ",".to_owned(),
+        };
+        if let Some(layer) = port.link_layer.known() {
+            text += &format!(" {layer}");
+        }
+        let errors = port.errors().into_iter();
+        text + &errors.map(|(number, thing)| format!(", {number} x {thing}")).collect::<String>()
+    };
+    let mut text: String = ports.map(port).collect();
+    if let Some(firmware) = adapter.firmware.known() {
+        text += &format!("; firmware {firmware}");
+    }
+    let links = report.topology.links.iter();
+    let mut own = links.filter(|link| link.lower == NodeId::Pci(adapter.pci));
+    if let Some(pcie) = own.find_map(|link| link.pcie.as_ref())
+        && !pcie.narrow.is_empty()
+    {
+        text += &format!("; PCIe {} of {}", pcie.now, pcie.possible);
+    }
+    text
+}
+
+/// Returns the nearest RDMA adapters of the GPUs; `None` if there is none whose distance is known.
+fn near_adapters(report: &Report) -> Option<String> {
+    let is_rdma = |path: &&AdapterPath| {
+        let mut adapters = report.snapshot.adapters.iter();
+        adapters.any(|one| one.pci == path.pci && one.kind == AdapterKind::Rdma)
+    };
+    let paths = report.topology.adapter_paths.iter().filter(is_rdma);
+    let nearest = |gpu: &Gpu| {
+        let to = |path: &AdapterPath| {
+            let found = path.gpus.iter().find(|to| to.gpu == gpu.index);
+            found.map(|to| to.class)
+        };
+        let class: LinkClass = paths.clone().filter_map(to).min()?;
+        let text = match class {
+            LinkClass::Unknown => return None,
+            LinkClass::Pix | LinkClass::Pxb => {
+                let at = paths.clone().filter(|path| to(path) == Some(class));
+                let names: Vec<&str> = at.map(|path| path.adapter.as_str()).collect();
+                format!("{} ({class})", names.join(", "))
+            }
+            far => format!("none nearer than {far}"),
+        };
+        Some((text, gpu.index))
+    };
+    let groups = by_key(report.snapshot.gpus.iter().filter_map(nearest));
+    let groups = groups.iter().map(|(text, gpus)| format!("GPU {} {text}", ranges(gpus)));
+    Some(groups.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
 }
 
 fn class_between(report: &Report, from: NodeId, to: NodeId) -> LinkClass {

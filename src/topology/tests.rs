@@ -167,11 +167,8 @@ fn network_adapters_have_a_class_to_every_gpu() {
         (4, 8),
         (4, 16),
     ));
-    let adapter = |address| Adapter {
-        name: "mlx5_0".into(),
-        kind: AdapterKind::Rdma,
-        pci: pci(address),
-        ports: Vec::new(),
+    let adapter = |address| {
+        Adapter::unread("mlx5_0".into(), AdapterKind::Rdma, pci(address), &Unknown::Unsupported)
     };
     machine.adapters = vec![adapter("0000:05:00.0"), adapter("0000:ee:00.0")];
     let topology = build(&machine);
@@ -323,12 +320,8 @@ fn broken_trees_end() {
     machine.pci.push(machine.pci[0].clone());
     machine.gpus.push(gpu(3, "0000:84:00.0"));
     machine.gpus.push(gpu(7, "0000:84:00.0"));
-    machine.adapters.push(Adapter {
-        name: "mlx5_0".into(),
-        kind: AdapterKind::Rdma,
-        pci: pci("0000:03:00.0"),
-        ports: Vec::new(),
-    });
+    let (name, at) = ("mlx5_0".into(), pci("0000:03:00.0"));
+    machine.adapters.push(Adapter::unread(name, AdapterKind::Rdma, at, &Unknown::Unsupported));
     let topology = build(&machine);
     assert_eq!(topology.pairs.len(), 20);
     for gpu in 0..9 {
@@ -355,12 +348,8 @@ fn adapters_are_on_the_graph_with_their_links() {
         (4, 16),
     ));
     for (name, kind) in [("mlx5_0", AdapterKind::Rdma), ("eth0", AdapterKind::Ethernet)] {
-        machine.adapters.push(Adapter {
-            name: name.into(),
-            kind,
-            pci: pci("0000:05:00.0"),
-            ports: Vec::new(),
-        });
+        let at = pci("0000:05:00.0");
+        machine.adapters.push(Adapter::unread(name.into(), kind, at, &Unknown::Unsupported));
     }
     let topology = build(&machine);
     let node =

@@ -21,7 +21,6 @@
 //! PCIe Base Specification, Access Control Services (P2P Request Redirect); NCCL user guide, troubleshooting.
 
 use super::prelude::*;
-use model::snapshot::AdapterKind;
 
 rule! {
     "acs-redirect", Warning, One(judge);
@@ -43,7 +42,8 @@ fn judge(evidence: &Evidence<'_>) -> Option<Finding> {
         }
         ports.extend(redirecting);
     }
-    let beside = beside_adapters(evidence);
+    let module = evidence.snapshot.host.peer_memory_module.get() == Some(true);
+    let beside = if module { beside_adapters(evidence) } else { Vec::new() };
     ports.extend(beside.iter().flat_map(|beside| &beside.ports));
     if ports.is_empty() {
         return in_text(evidence);
@@ -125,18 +125,15 @@ fn redirecting_between(up: &[&PciFunction], down: &[&PciFunction]) -> Vec<PciAdd
 }
 
 /// A GPU and an adapter that is meant to write into it, with the ports that redirect between them.
-struct Beside<'a> {
+pub(super) struct Beside<'a> {
     gpu: u32,
     adapter: &'a str,
-    ports: Vec<PciAddress>,
+    pub(super) ports: Vec<PciAddress>,
 }
 
-/// Returns the RDMA adapters below the same switch as a GPU, where GPUDirect RDMA is set up and ports redirect.
-fn beside_adapters<'a>(evidence: &Evidence<'a>) -> Vec<Beside<'a>> {
+/// Returns the RDMA adapters below the same switch as a GPU, where ports redirect.
+pub(super) fn beside_adapters<'a>(evidence: &Evidence<'a>) -> Vec<Beside<'a>> {
     let snapshot = evidence.snapshot;
-    if snapshot.host.peer_memory_module.get() != Some(true) {
-        return Vec::new();
-    }
     let mut found = Vec::new();
     let adapters = snapshot.adapters.iter();
     for adapter in adapters.filter(|adapter| adapter.kind == AdapterKind::Rdma) {

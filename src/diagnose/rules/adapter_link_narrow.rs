@@ -67,7 +67,6 @@ fn finding(link: &Connection, adapters: Vec<&&str>) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::testing::prelude::*;
-    use model::snapshot::{Adapter, AdapterKind};
 
     /// Returns [`two_sockets`] with an adapter below its own root port, given the current link and its maximum.
     fn with_adapter(now: (u8, u8)) -> Snapshot {
@@ -80,12 +79,8 @@ mod tests {
             now,
             (5, 16),
         ));
-        machine.adapters.push(Adapter {
-            name: "mlx5_0".into(),
-            kind: AdapterKind::Rdma,
-            pci: pci("0000:61:00.0"),
-            ports: Vec::new(),
-        });
+        let (name, at) = ("mlx5_0".into(), pci("0000:61:00.0"));
+        machine.adapters.push(Adapter::unread(name, AdapterKind::Rdma, at, &Unknown::Unsupported));
         machine
     }
 

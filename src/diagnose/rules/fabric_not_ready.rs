@@ -18,7 +18,9 @@
 //! Where output of other tools has error 802 and no state of a GPU, the error alone counts.
 //!
 //! In progress is a warning with exit code 3 until 15 minutes after the start, later an error; a tray with no link up
-//! is information; different cliques or clusters, between which switches carry nothing, are a warning.
+//! is information; different cliques or clusters, between which switches carry nothing, are a warning. So is a fabric
+//! that is up while the service of its manager is installed and does not run (the control group of
+//! nvidia-fabricmanager.service).
 //!
 //! # Sources
 //!
@@ -65,6 +67,9 @@ fn judge(evidence: &Evidence<'_>) -> Vec<Finding> {
         .map(|((severity, what), gpus)| finding(evidence, severity, &what, &gpus, switched.len()))
         .collect();
     findings.extend(cliques(&switched));
+    if findings.is_empty() {
+        findings.extend(unmanaged(evidence));
+    }
     if not_ready && findings.is_empty() && evidence.read_from.is_some() {
         let all = evidence.snapshot.gpus_with(|_| true);
         let what = "CUDA does not start, as where the NVSwitch fabric is not ready";
@@ -91,10 +96,20 @@ fn finding(
         format!("; their copies over NVLink reach the full rate nevertheless ({rate} GB/s)")
     });
     let again = Step::CheckAgain;
+    let stopped = is_stopped(evidence);
+    let said = if stopped { said + "; the fabric manager does not run" } else { said };
     let (plan, suspects) = match manager_runs_here(evidence, gpus) {
         _ if of_a_tray(evidence.snapshot) => {
             let reset = Step::ResetGpu(all(gpus));
             (Plan::now([Step::FabricTrays, reset, again]), of_tray())
+        }
+        _ if stopped => {
+            let plan = Plan::now([Step::StartFabricManager, again]).if_it_stays([
+                Step::FabricManager,
+                Step::NvLinkLog,
+                Step::PowerCycle,
+            ]);
+            (plan, vec![suspect(Cause::FabricManagerDown, [Step::StartFabricManager])])
         }
         Some(false) => {
             let ask = [Step::AskHost(Ask::Fabric), Step::ReloadDriver, again];
@@ -110,7 +125,7 @@ fn finding(
             (plan, if is_of_all { of_all() } else { of_some() })
         }
     };
-    let plan = match carries.is_empty() || of_a_tray(evidence.snapshot) {
+    let plan = match carries.is_empty() || stopped || of_a_tray(evidence.snapshot) {
         true => plan,
         false => Plan::now([Step::Nothing(Fine::Always)])
             .and(When::Afterwards, [Step::UpdateFabric, Step::FabricManager, Step::CheckAgain]),
@@ -120,6 +135,25 @@ fn finding(
         .fact("gpus_with_nvswitch", switched)
         .at(severity)
         .suspecting(suspects)
+}
+
+/// Returns true if the service of the fabric manager is known not to run.
+fn is_stopped(evidence: &Evidence<'_>) -> bool {
+    evidence.snapshot.host.fabric_manager_running.get() == Some(false)
+        && !of_a_tray(evidence.snapshot)
+}
+
+/// Returns a finding if NVSwitches are on the bus, all is well with the fabric, and its manager does not run: what is up
+/// stays up until a GPU is reset or a link fails.
+fn unmanaged(evidence: &Evidence<'_>) -> Option<Finding> {
+    let switches = evidence.snapshot.nvswitches.len();
+    if switches == 0 || !is_stopped(evidence) || is_just_started(evidence.snapshot) {
+        return None;
+    }
+    let message = "The fabric manager does not run; the NVSwitch fabric is still up, but GPUs that are reset do not come \
+                   back to it, and nobody handles links that fail";
+    let plan = [Step::StartFabricManager, Step::FabricManager, Step::CheckAgain];
+    Some(RULE.on_machine(message, plan).fact("nvswitches", switches).at(Severity::Warning))
 }
 
 /// Returns true if the fabric manager of these GPUs runs on this machine. In a virtual machine it runs where the

@@ -58,6 +58,9 @@ rules! {
         iommu_translating
         acs_redirect
         adapter_link_narrow
+        adapter_port_degraded
+        adapter_not_near
+        gpudirect_rdma_incomplete
         payload_below_siblings
         pcie_errors_logged
     }

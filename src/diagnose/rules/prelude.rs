@@ -25,8 +25,8 @@ pub(super) use model::placement::{Direction, Engine, Pair, Path, Placement};
 pub(super) use model::reading::{Reading, Unknown};
 pub(super) use model::rounding::short;
 pub(super) use model::snapshot::{
-    CommonAncestor, DeviceFile, DisplayFunction, FabricState, Gpu, NvLink, NvLinkBond,
-    NvLinkRemote, P2pStatus, PciFunction, PciKind, Snapshot, Xid,
+    Adapter, AdapterKind, AdapterPort, CommonAncestor, DeviceFile, DisplayFunction, FabricState,
+    Gpu, NvLink, NvLinkBond, NvLinkRemote, P2pStatus, PciFunction, PciKind, Snapshot, Xid,
 };
 pub(super) use model::soak::{EventKind, Soak, SoakEvent, SoakPath};
 pub(super) use model::step::When;

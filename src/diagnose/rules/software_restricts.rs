@@ -19,7 +19,6 @@
 //! NCCL user guide, environment variables; NVIDIA, confidential computing deployment guide.
 
 use super::prelude::*;
-use model::snapshot::AdapterKind;
 
 rule! {
     "software-restricts", Info, One(judge);

@@ -110,6 +110,10 @@ model::steps! {
     MemoryModules => "memory-modules" Investigate
         "see that every memory channel of the host is fitted (dmidecode -t memory)";
     Bus => "lspci" Investigate "see what the bus shows (lspci -d 10de:)";
+    AdapterBus => "lspci" Investigate
+        "see whether the bus shows an adapter that no driver has (lspci -nn | grep -iE 'infiniband|ethernet'; rdma link)";
+    SubnetManager => "subnet-manager" Investigate
+        "see whether a subnet manager runs on this network (sminfo; journalctl -u opensm where it runs)";
     DeviceFile => "device-file" Investigate
         "on the host, see whether the device file is there (ls -l /dev/nvidia*; nvidia-modprobe -c makes one)";
     Driver => "smoke-test" Investigate "see whether nvidia-smi and any CUDA program work";
@@ -221,6 +225,14 @@ model::steps! {
         "ask the manufacturer of the machine for the firmware bundle, and bring all GPUs of the model to one version";
     RestartFabricManager => "restart-fabric-manager" ChangeSetting
         "on a machine with NVSwitches, restart the fabric manager (systemctl restart nvidia-fabricmanager)";
+    StartFabricManager => "start-fabric-manager" ChangeSetting
+        "start the fabric manager, at every boot too (systemctl enable --now nvidia-fabricmanager; journalctl -u \
+         nvidia-fabricmanager says why it ended)";
+    PeerMemory => "peer-memory" ChangeSetting
+        "load nvidia_peermem (modprobe nvidia-peermem; a line in /etc/modules-load.d for every boot), or use dma-buf: \
+         NVIDIA's open kernel modules on Linux 5.12 or later";
+    PortOn(adapter: String) => "port-on" ChangeSetting
+        "switch the port on if it is to be used (mlxlink -d {adapter} --port_state UP; Ethernet: ip link set INTERFACE up)";
     LoadDriver => "bind-driver" ChangeSetting "load the driver where it is installed (modprobe nvidia)";
     BindDriver => "bind-driver" ChangeSetting "bind the nvidia driver instead";
     NoNouveau => "bind-driver" ChangeSetting
@@ -298,6 +310,9 @@ model::steps! {
     Reseat(part: Part) => "reseat" Reseat "power off and reseat {part}";
     SlotContacts => "slot" Reseat "check the contacts of the slot";
     PowerCables(gpu: OneOf) => "power-cables" Reseat "check the power cables of {gpu}";
+    NetworkCable(adapter: String) => "network-cable" Reseat
+        "reseat the network cable of {adapter} with its transceivers at both ends, try another, and look at the switch's \
+         port (mlxlink -d {adapter} -m)";
     CableAndDock => "cable" Reseat "check the cable, and the dock and its power";
     OtherSlot(gpu: OneOf) => "other-slot" Reseat "move {gpu} to another slot: there it is as fast as the others";
     WiderSlot(gpus: All) => "other-slot" Reseat "move {gpus} to a wider or newer slot, if the board has one";

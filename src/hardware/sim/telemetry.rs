@@ -126,7 +126,13 @@ impl Telemetry for SimTelemetry {
             name: spec.name.clone(),
             kind: spec.kind,
             pci: spec.pci,
-            ports: vec![spec.port()],
+            ports: Reading::Known(vec![spec.port()]),
+            firmware: spec.firmware.clone().ok_or(Unknown::Unsupported).into(),
+            board: spec.board.clone().ok_or(Unknown::Unsupported).into(),
+            numa_node: self
+                .spec
+                .function(spec.pci)
+                .map_or(Reading::unsupported(), |function| self.numa_node(function).into()),
         });
         let mut tree = PciTree {
             // As in the kernel's tree, where NVSwitches are on no GPU's path.

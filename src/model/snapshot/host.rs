@@ -40,6 +40,10 @@ facts! {
             confidential_computing: ConfidentialComputing,
             /// True if nvidia_peermem is loaded, the module through which network adapters access the memory of GPUs.
             peer_memory_module: bool,
+            /// True if NVIDIA's kernel modules are the open ones, which share memory of GPUs through dma-buf.
+            open_kernel_module: bool,
+            /// True if the fabric manager runs. Unknown if systemd has no such service.
+            fabric_manager_running: bool,
             /// Folder of the pipes of an MPS daemon: the one that the environment names, or the default.
             mps_pipe_directory: String,
             /// True if an MPS daemon serves this folder.
@@ -84,10 +88,48 @@ impl Host {
         kernel.is_some_and(|version| version.to_ascii_lowercase().contains("microsoft"))
     }
 
+    /// Returns true if network adapters may reach memory of GPUs through dma-buf, without nvidia_peermem: with the open
+    /// kernel modules, from Linux 5.12 on (CUDA Toolkit, GPUDirect RDMA). `None` if neither is known to be missing, and one
+    /// is not known.
+    pub fn dma_buf(&self) -> Option<bool> {
+        let kernel = self.kernel_version.known().and_then(|version| {
+            let mut numbers = version.split(['.', '-', '+']).map(str::parse::<u32>);
+            let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+            Some((major, minor) >= (5, 12))
+        });
+        match (self.open_kernel_module.get(), kernel) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (module, kernel) => module.zip(kernel).map(|_| true),
+        }
+    }
+
     /// Returns true if confidential computing encrypts what GPUs exchange with the host, which costs most of the rate.
     /// Developer mode encrypts too.
     pub fn encrypts_copies(&self) -> bool {
         let known = self.confidential_computing.get();
         known.is_some_and(|state| state != ConfidentialComputing::Off)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::{Reading, Unknown};
+
+    #[test]
+    fn dma_buf_needs_the_open_modules_and_a_new_kernel() {
+        let host = |open: Option<bool>, kernel: &str| {
+            let mut host = Host::unread(&Unknown::Unsupported);
+            host.open_kernel_module = open.ok_or(Unknown::Unsupported).into();
+            host.kernel_version = Reading::Known(kernel.into());
+            host.dma_buf()
+        };
+        assert_eq!(host(Some(true), "5.12.0"), Some(true));
+        assert_eq!(host(Some(true), "6.8.0-45-generic"), Some(true));
+        assert_eq!(host(Some(true), "5.4.0-150-generic"), Some(false));
+        assert_eq!(host(Some(false), "6.8.0"), Some(false));
+        assert_eq!(host(None, "4.18.0-553.el8"), Some(false));
+        assert_eq!(host(None, "6.8.0"), None);
+        assert_eq!(host(Some(true), "linux"), None);
     }
 }

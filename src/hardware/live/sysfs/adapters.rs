@@ -26,12 +26,9 @@ impl Sysfs {
                 Ok(names) => {
                     for name in names {
                         if let Some(pci) = self.network_function(&dir.join(&name).join("device")) {
-                            found.entry(pci).or_insert_with(|| Adapter {
-                                ports: ports(&dir.join(&name), kind),
-                                name,
-                                kind,
-                                pci,
-                            });
+                            found
+                                .entry(pci)
+                                .or_insert_with(|| self.adapter(&dir.join(&name), name, kind, pci));
                         }
                     }
                 }
@@ -40,6 +37,23 @@ impl Sysfs {
             }
         }
         found.into_values().collect()
+    }
+
+    /// Returns the adapter with this folder.
+    fn adapter(&self, dir: &Path, name: String, kind: AdapterKind, pci: PciAddress) -> Adapter {
+        let of_rdma = |file: &str| match kind {
+            AdapterKind::Rdma => text(&dir.join(file)).into(),
+            AdapterKind::Ethernet => Reading::unsupported(),
+        };
+        Adapter {
+            ports: ports(dir, kind).into(),
+            firmware: of_rdma("fw_ver"),
+            board: of_rdma("board_id"),
+            numa_node: self.numa_node(pci),
+            name,
+            kind,
+            pci,
+        }
     }
 
     /// Returns the PCI function of a network device, or the one above it (virtio). Returns `None` for a virtual
@@ -58,36 +72,39 @@ impl Sysfs {
 }
 
 /// Returns the ports of the adapter with this folder.
-fn ports(dir: &Path, kind: AdapterKind) -> Vec<AdapterPort> {
+fn ports(dir: &Path, kind: AdapterKind) -> Result<Vec<AdapterPort>, Unknown> {
     if kind == AdapterKind::Ethernet {
-        let port = AdapterPort {
-            port: 1,
+        return Ok(vec![AdapterPort {
             state: text(&dir.join("operstate")).into(),
             link_layer: Reading::Known("Ethernet".into()),
             rate_mbit: number(&dir.join("speed")).into(),
-        };
-        return vec![port];
+            ..AdapterPort::unread(1, &Unknown::Unsupported)
+        }]);
     }
-    let numbers = names(&dir.join("ports")).unwrap_or_default();
-    let mut ports: Vec<_> = numbers
-        .iter()
-        .filter_map(|number| {
-            let (port, dir) = (number.parse().ok()?, dir.join("ports").join(number));
-            Some(AdapterPort {
-                port,
-                state: text(&dir.join("state")).and_then(|state| ib_state(&state)).into(),
-                link_layer: text(&dir.join("link_layer")).into(),
-                rate_mbit: text(&dir.join("rate")).and_then(|rate| ib_rate(&rate)).into(),
-            })
+    let port = |name: &String| {
+        let (port, dir) = (name.parse().ok()?, dir.join("ports").join(name));
+        let count = |file: &str| number(&dir.join("counters").join(file)).into();
+        let state = |file: &str| text(&dir.join(file)).and_then(|state| ib_state(&state));
+        Some(AdapterPort {
+            port,
+            state: state("state").map(|state| state.to_ascii_lowercase()).into(),
+            link_layer: text(&dir.join("link_layer")).into(),
+            rate_mbit: text(&dir.join("rate")).and_then(|rate| ib_rate(&rate)).into(),
+            physical_state: state("phys_state").into(),
+            link_downed: count("link_downed"),
+            link_recovered: count("link_error_recovery"),
+            symbol_errors: count("symbol_error"),
+            receive_errors: count("port_rcv_errors"),
         })
-        .collect();
+    };
+    let mut ports: Vec<_> = names(&dir.join("ports"))?.iter().filter_map(port).collect();
     ports.sort_by_key(|port| port.port);
-    ports
+    Ok(ports)
 }
 
-/// Parses `4: ACTIVE`.
+/// Parses `4: ACTIVE`, `5: LinkUp`.
 fn ib_state(state: &str) -> Result<String, Unknown> {
-    let word = state.split_once(": ").map(|(_, word)| word.to_ascii_lowercase());
+    let word = state.split_once(": ").map(|(_, word)| word.to_owned());
     word.ok_or_else(|| odd(state))
 }
 
@@ -169,8 +186,9 @@ mod tests {
         machine.sys("class/net/eth0/operstate", "down\n");
         machine.sys("class/net/eth0/speed", "-1\n");
         let adapters = machine.sysfs().pci_tree().adapters;
+        let ports = |adapter: usize| adapters[adapter].ports.known().unwrap();
         let shown = |adapter: usize, port: usize| {
-            let port = &adapters[adapter].ports[port];
+            let port = &ports(adapter)[port];
             (port.port, port.state.known().unwrap().as_str(), port.rate_mbit.get())
         };
         assert_eq!(
@@ -178,11 +196,51 @@ mod tests {
             [(1, "active", Some(400_000)), (2, "down", Some(2500))]
         );
         assert_eq!(shown(1, 0), (1, "down", None));
-        assert_eq!(adapters[1].ports[0].link_layer, Reading::Known("Ethernet".into()));
+        assert_eq!(ports(1)[0].link_layer, Reading::Known("Ethernet".into()));
         assert!(
             ib_rate("many Gb/sec").is_err()
                 && ib_rate("-1 Gb/sec (x)").is_err()
                 && ib_state("ACTIVE").is_err()
         );
+    }
+    #[test]
+    fn an_rdma_adapter_has_firmware_board_node_and_counters() {
+        let machine = Fixture::new();
+        machine.function("pci0000:00/0000:01:00.0", 0x15b3, 0x02_0700);
+        machine.sys("devices/pci0000:00/0000:01:00.0/numa_node", "1\n");
+        machine.link("class/infiniband/mlx5_0/device", "bus/pci/devices/0000:01:00.0");
+        for (file, content) in [
+            ("fw_ver", "28.39.1002"),
+            ("board_id", "MT_0000000838"),
+            ("ports/1/phys_state", "2: Polling"),
+            ("ports/1/counters/link_downed", "3"),
+            ("ports/1/counters/symbol_error", "0"),
+            ("ports/1/counters/port_rcv_errors", "many"),
+        ] {
+            machine.sys(&format!("class/infiniband/mlx5_0/{file}"), format!("{content}\n"));
+        }
+        let adapters = machine.sysfs().pci_tree().adapters;
+        let [adapter] = adapters.as_slice() else { panic!("{adapters:?}") };
+        assert_eq!(adapter.firmware, Reading::Known("28.39.1002".into()));
+        assert_eq!(adapter.board, Reading::Known("MT_0000000838".into()));
+        assert_eq!(adapter.numa_node, Reading::Known(1));
+        let [port] = adapter.ports.known().unwrap().as_slice() else { panic!("{adapters:?}") };
+        assert_eq!(port.physical_state, Reading::Known("Polling".into()));
+        assert_eq!(port.errors(), [(3, "link failure")]);
+        assert!(port.receive_errors.get().is_none() && port.state.known().is_none());
+    }
+
+    #[test]
+    fn a_machine_with_interfaces_that_are_no_cards_has_no_adapter() {
+        // As a lent machine shows it: no RDMA device, and network interfaces without a PCI function.
+        let machine = Fixture::new();
+        machine.function("pci0000:00/0000:00:06.0", 0x10de, 0x03_0200);
+        machine.file("sys/class/infiniband/.keep");
+        for name in ["eth0", "ifb0", "ifb1", "lo"] {
+            machine.sys(&format!("class/net/{name}/operstate"), "up\n");
+            machine.sys(&format!("class/net/{name}/speed"), "-1\n");
+        }
+        let tree = machine.sysfs().pci_tree();
+        assert_eq!((tree.adapters, tree.problems), (Vec::new(), Vec::new()));
     }
 }

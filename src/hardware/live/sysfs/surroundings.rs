@@ -46,6 +46,11 @@ const MPS_DEFAULT: &str = "/tmp/nvidia-mps";
 /// The daemon's process name as the kernel keeps it: 15 characters of `nvidia-cuda-mps-control`.
 const MPS_PROCESS: &str = "nvidia-cuda-mps";
 
+/// The service of the fabric manager, and its process's name as the kernel keeps it: 15 characters of
+/// `nv-fabricmanager`.
+const FABRIC_MANAGER: &str = "nvidia-fabricmanager.service";
+const FABRIC_PROCESS: &str = "nv-fabricmanage";
+
 /// Longest value kept of a variable, characters.
 const LONGEST: usize = 200;
 
@@ -60,6 +65,14 @@ impl Sysfs {
         host.iommu_parameters =
             text(&self.proc.join("cmdline")).map(|line| iommu_parameters(&line)).into();
         host.peer_memory_module = self.peer_memory_module();
+        host.open_kernel_module = text(&self.proc.join("driver/nvidia/version"))
+            .map(|version| version.contains("Open Kernel Module"))
+            .into();
+        host.fabric_manager_running = match host.container.get() {
+            // The services of the host are not to be seen there.
+            Some(false) => self.fabric_manager_running().into(),
+            _ => Reading::unsupported(),
+        };
         let folder = env::var_os(MPS_VARIABLE).unwrap_or_else(|| OsString::from(MPS_DEFAULT));
         host.mps_pipe_directory =
             Reading::Known(folder.to_string_lossy().chars().take(LONGEST).collect());
@@ -142,6 +155,30 @@ impl Sysfs {
         }
     }
 
+    /// Returns true if the fabric manager runs, as a service of systemd or otherwise; unsupported if there is no such
+    /// service.
+    fn fabric_manager_running(&self) -> Result<bool, Unknown> {
+        let exists = |path: String| self.root.join(path).exists();
+        let mut folders = ["etc", "usr/lib", "lib"].iter();
+        if !exists("run/systemd/system".into())
+            || !folders.any(|folder| exists(format!("{folder}/systemd/system/{FABRIC_MANAGER}")))
+        {
+            return Err(Unknown::Unsupported);
+        }
+        // A service that runs has a control group: in version 2, or in systemd's own hierarchy of version 1.
+        let mut groups = ["", "systemd/", "unified/"].iter();
+        if groups.any(|group| exists(format!("sys/fs/cgroup/{group}system.slice/{FABRIC_MANAGER}")))
+        {
+            return Ok(true);
+        }
+        // A container with the driver may run its own.
+        let runs = |process: &String| {
+            let name = process.parse().ok().and_then(|process| self.process_name(process));
+            name.is_some_and(|name| name.starts_with(FABRIC_PROCESS))
+        };
+        Ok(names(&self.proc)?.iter().any(runs))
+    }
+
     /// Returns true if a daemon serves this folder. Its pipes may be left from an earlier daemon.
     fn mps_daemon(&self, folder: &Path) -> Result<bool, Unknown> {
         let folder: PathBuf = self.root.join(folder.strip_prefix("/").unwrap_or(folder));
@@ -220,6 +257,40 @@ mod tests {
 
     fn host(machine: &Fixture) -> Host {
         machine.sysfs().host(&Unknown::Unsupported)
+    }
+
+    #[test]
+    fn the_open_kernel_modules_say_so() {
+        let machine = Fixture::new();
+        assert_eq!(host(&machine).open_kernel_module, Reading::unsupported());
+        for (kind, open) in
+            [("x86_64 Kernel Module", false), ("Open Kernel Module for x86_64", true)]
+        {
+            let line = format!("NVRM version: NVIDIA UNIX {kind}  580.95.05  Release Build\n");
+            machine.proc("driver/nvidia/version", line);
+            assert_eq!(host(&machine).open_kernel_module, Reading::Known(open), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_fabric_manager_is_known_where_systemd_has_its_service() {
+        let machine = Fixture::new();
+        let running = || machine.sysfs().fabric_manager_running();
+        assert_eq!(running(), Err(Unknown::Unsupported));
+        machine.file("usr/lib/systemd/system/nvidia-fabricmanager.service");
+        assert_eq!(running(), Err(Unknown::Unsupported), "systemd does not run");
+        machine.file("run/systemd/system/x");
+        machine.proc("4711/comm", "nv-other\n");
+        machine.proc("uptime", "1.0 1.0\n");
+        assert_eq!(running(), Ok(false));
+        machine.proc("4712/comm", "nv-fabricmanage\n");
+        assert_eq!(running(), Ok(true), "in a container with the driver");
+        machine.proc("4712/comm", "bash\n");
+        machine.sys("fs/cgroup/systemd/system.slice/nvidia-fabricmanager.service/tasks", "");
+        assert_eq!(running(), Ok(true), "version 1");
+
+        machine.file(".dockerenv");
+        assert_eq!(host(&machine).fabric_manager_running, Reading::unsupported(), "a container");
     }
 
     #[test]

@@ -163,8 +163,12 @@ impl Driver for SimDriver {
     fn rdma(&self, device: Device) -> Option<RdmaSupport> {
         let state = self.state.borrow();
         state.kernels_loaded().ok()?;
-        let supported = Reading::Known(state.gpu(device).ok()?.gpu_direct());
-        Some(RdmaSupport { gpu_direct: supported.clone(), dma_buf: supported })
+        let supported = state.gpu(device).ok()?.gpu_direct();
+        let dma_buf = supported && state.spec.host.open_kernel_module;
+        Some(RdmaSupport {
+            gpu_direct: Reading::Known(supported),
+            dma_buf: Reading::Known(dma_buf),
+        })
     }
 
     fn floor_seconds(&self) -> f64 {

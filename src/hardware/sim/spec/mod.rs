@@ -106,6 +106,10 @@ pub struct HostSpec {
     pub confidential_computing: ConfidentialComputing,
     /// True if nvidia_peermem is loaded.
     pub peer_memory_module: bool,
+    /// True if NVIDIA's kernel modules are the open ones.
+    pub open_kernel_module: bool,
+    /// True if the service of the fabric manager runs; there is no such service if not given.
+    pub fabric_manager_running: Option<bool>,
     /// True if an MPS daemon serves the default folder.
     pub mps_daemon: bool,
     /// Mean number of tasks that ran in the minute before the check.

@@ -33,6 +33,17 @@ pub struct AdapterSpec {
     pub state: Option<String>,
     /// The rate of its port, megabits per second. If omitted, 400 Gb/s for RDMA and 10 Gb/s for Ethernet.
     pub rate_mbit: Option<u32>,
+    /// The signal below its port in the kernel's words; `LinkUp` if omitted. RDMA only, as all that follows.
+    pub physical_state: Option<String>,
+    /// `InfiniBand` or `Ethernet`; `InfiniBand` if omitted.
+    pub link_layer: Option<String>,
+    /// Version of its firmware; not known if not given.
+    pub firmware: Option<String>,
+    /// The maker's identifier of the board; not known if not given.
+    pub board: Option<String>,
+    /// Times that the link of its port went down.
+    #[serde(default)]
+    pub link_downed: u64,
 }
 
 /// Size of one read request of every function, bytes: the default of PCI Express.
@@ -60,15 +71,26 @@ impl FunctionSpec {
 impl AdapterSpec {
     /// Returns its only port.
     pub fn port(&self) -> AdapterPort {
-        let (state, link_layer, rate) = match self.kind {
-            AdapterKind::Rdma => ("active", "InfiniBand", 400_000),
-            AdapterKind::Ethernet => ("up", "Ethernet", 10_000),
+        let known = |own: &Option<String>, usual: &str| {
+            Reading::Known(own.clone().unwrap_or_else(|| usual.to_owned()))
         };
-        AdapterPort {
-            port: 1,
-            state: Reading::Known(self.state.clone().unwrap_or_else(|| state.to_owned())),
-            link_layer: Reading::Known(link_layer.to_owned()),
-            rate_mbit: Reading::Known(self.rate_mbit.unwrap_or(rate)),
+        let rate = |usual| Reading::Known(self.rate_mbit.unwrap_or(usual));
+        let unread = AdapterPort::unread(1, &Unknown::Unsupported);
+        match self.kind {
+            AdapterKind::Rdma => AdapterPort {
+                state: known(&self.state, "active"),
+                link_layer: known(&self.link_layer, "InfiniBand"),
+                rate_mbit: rate(400_000),
+                physical_state: known(&self.physical_state, "LinkUp"),
+                link_downed: Reading::Known(self.link_downed),
+                ..unread
+            },
+            AdapterKind::Ethernet => AdapterPort {
+                state: known(&self.state, "up"),
+                link_layer: Reading::Known("Ethernet".to_owned()),
+                rate_mbit: rate(10_000),
+                ..unread
+            },
         }
     }
 }
@@ -125,6 +147,9 @@ impl MachineSpec {
         facts.iommu_parameters = Reading::Known(host.iommu_parameters.clone());
         facts.confidential_computing = Reading::Known(host.confidential_computing);
         facts.peer_memory_module = Reading::Known(host.peer_memory_module);
+        facts.open_kernel_module = Reading::Known(host.open_kernel_module);
+        let running = host.fabric_manager_running.filter(|_| !host.container);
+        facts.fabric_manager_running = running.ok_or(Unknown::Unsupported).into();
         facts.mps_pipe_directory = Reading::Known("/tmp/nvidia-mps".to_owned());
         facts.mps_daemon = Reading::Known(host.mps_daemon);
         facts.busy_tasks = Reading::Known(host.busy_tasks);

@@ -150,6 +150,22 @@ impl Tree<'_> {
         if host.peer_memory_module {
             self.file("sys/module/nvidia_peermem/version", format!("{}\n", host.driver_version))?;
         }
+        let kind =
+            if host.open_kernel_module { "Open Kernel Module for" } else { "Kernel Module for" };
+        let version = host.driver_version.as_str();
+        self.file(
+            "proc/driver/nvidia/version",
+            format!("NVRM version: NVIDIA UNIX {kind} x86_64  {version}  Release Build\n"),
+        )?;
+        if let Some(running) = host.fabric_manager_running {
+            const SERVICE: &str = "nvidia-fabricmanager.service";
+            self.file(&format!("usr/lib/systemd/system/{SERVICE}"), "")?;
+            fs::create_dir_all(self.root.join("run/systemd/system"))?;
+            if running {
+                let group = format!("sys/fs/cgroup/system.slice/{SERVICE}");
+                fs::create_dir_all(self.root.join(group))?;
+            }
+        }
         if host.mps_daemon {
             self.file("tmp/nvidia-mps/control", "")?;
             self.file("tmp/nvidia-mps/nvidia-cuda-mps-control.pid", "4242\n")?;
@@ -315,13 +331,24 @@ impl Tree<'_> {
                 self.file(&format!("{folder}/speed"), format!("{rate}\n"))?;
                 continue;
             }
+            for (file, content) in [("fw_ver", &adapter.firmware), ("board_id", &adapter.board)] {
+                if let Some(content) = content {
+                    self.file(&format!("{folder}/{file}"), format!("{content}\n"))?;
+                }
+            }
             let folder = format!("{folder}/ports/1");
             self.file(&format!("{folder}/state"), format!("4: {}\n", state.to_uppercase()))?;
+            if let (Some(signal), Some(layer), Some(downed)) =
+                (port.physical_state.known(), port.link_layer.known(), port.link_downed.get())
+            {
+                self.file(&format!("{folder}/phys_state"), format!("5: {signal}\n"))?;
+                self.file(&format!("{folder}/link_layer"), format!("{layer}\n"))?;
+                self.file(&format!("{folder}/counters/link_downed"), format!("{downed}\n"))?;
+            }
             self.file(
                 &format!("{folder}/rate"),
                 format!("{} Gb/sec (4X)\n", f64::from(rate) / 1000.0),
             )?;
-            self.file(&format!("{folder}/link_layer"), "InfiniBand\n")?;
         }
         Ok(())
     }
