@@ -290,9 +290,10 @@ fn read_nvlink(device: &Opened, gpu: &mut Gpu) {
     gpu.fabric = device.raw(Raw::fabric);
     gpu.module_id = device.raw(Raw::module_id);
     gpu.c2c = device.raw(Raw::c2c);
-    gpu.c2c_links = match gpu.c2c.get() {
-        Some(true) => device.raw(|raw| c2c::read(|fields| raw.fields(fields))),
-        _ => Reading::unsupported(),
+    gpu.c2c_links = match &gpu.c2c {
+        Reading::Known(true) => device.raw(|raw| c2c::read(|fields| raw.fields(fields))),
+        Reading::Known(false) => Reading::unsupported(),
+        Reading::Unknown(why) => Reading::Unknown(why.clone()),
     };
 }
 
