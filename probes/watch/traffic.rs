@@ -244,7 +244,8 @@ fn of_gpu(gpu: u32, looks: &[Look], late: bool) -> WatchedGpu {
     own.temperature_c = samples().filter_map(|sample| sample.temperature_c).max();
     let watts = |milliwatts: Option<u32>| Some(f64::from(milliwatts?) / 1000.0);
     own.power_w = mean(samples().filter_map(|sample| watts(sample.power?.milliwatts)));
-    own.power_limit_w = samples().filter_map(|sample| watts(sample.power?.limit_milliwatts)).last();
+    own.power_limit_w =
+        samples().filter_map(|sample| watts(sample.power?.limit_milliwatts)).next_back();
     let pcie = |way: usize| mean(looks.iter().flat_map(|look| &look.pcie).map(|rates| rates[way]));
     (own.pcie_sent_gbps, own.pcie_received_gbps) =
         (pcie(0).map(GbPerSecond), pcie(1).map(GbPerSecond));

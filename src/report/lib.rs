@@ -49,6 +49,7 @@ pub mod pick;
 mod picture;
 pub mod prometheus;
 pub mod read;
+mod screen;
 mod sections;
 mod soak;
 mod soak_series;
@@ -63,9 +64,9 @@ pub mod wrap;
 pub use digest::held;
 pub use findings::{at_once, part};
 pub use format::{Format, Level, Of, Style};
+pub use screen::screen;
 pub use soak::{duration, line as soak_line};
 pub use soak_series::series as soak_series;
-pub use watched::screen;
 
 /// Every format. Flags, extensions, help, the table of docs/formats.md and the tests that hold for
 /// all formats follow from this list.

@@ -1,11 +1,8 @@
 //! What `watch` saw: a line for each GPU, and the NVLinks of GPUs whose links differ.
 
-use std::time::Duration;
-
 use super::format::Style;
 use super::matrix::{Align, Cell, Table};
-use super::page::{FINDING, Page, Paint};
-use super::{findings, text};
+use super::page::{Page, Paint};
 use model::report::Report;
 use model::rounding::{percent, rate, short};
 use model::units::GbPerSecond;
@@ -22,30 +19,6 @@ const PROGRAMS: usize = 24;
 /// Columns from which on the table also has what holds clocks back, and the programs.
 const WIDE: usize = 100;
 
-/// Returns the screen of a moment.
-pub fn screen(report: &Report, elapsed: Duration, style: &Style) -> String {
-    let mut page = Page::new(false);
-    let host = report.snapshot.host.hostname.known().map_or("this machine", String::as_str);
-    let place = match report.is_simulated() {
-        true => format!("SIMULATED machine {}", report.machine),
-        false => host.to_owned(),
-    };
-    let text = format!("peerscope watch, {place}, {} s, GB/s; q ends", elapsed.as_secs());
-    page.line(Paint::Strong, &text);
-    page.blank();
-    table(&mut page, report, style);
-    page.blank();
-    for finding in &report.findings {
-        let (word, paint) = findings::label(finding.severity);
-        let text = format!("{} [{}]", finding.short(), finding.code);
-        page.item(0, FINDING, word, paint, &text);
-    }
-    if report.findings.is_empty() {
-        page.line(Paint::Faint, "Nothing odd.");
-    }
-    text::blocks(page.blocks(), style)
-}
-
 /// Writes what was seen, if a job was watched.
 pub(super) fn write(page: &mut Page, report: &Report, style: &Style) {
     if let Some(watched) = &report.watched {
@@ -55,7 +28,7 @@ pub(super) fn write(page: &mut Page, report: &Report, style: &Style) {
 }
 
 /// Writes the table of GPUs, and the NVLinks that differ.
-fn table(page: &mut Page, report: &Report, style: &Style) {
+pub(super) fn table(page: &mut Page, report: &Report, style: &Style) {
     let Some(watched) = &report.watched else { return };
     let has = |value: fn(&WatchedGpu) -> bool| watched.gpus.iter().any(value);
     let nvlink = has(|gpu| gpu.nvlink_sent_gbps.is_some());
