@@ -9,9 +9,12 @@ use ::diagnose::{Settings, history};
 use hardware::Machine;
 use model::report::{Changes, Report};
 use model::snapshot::Snapshot;
-use report::files::{packed, whole};
+use report::files::{at_most, packed, unzipped};
 use report::{Style, json, read};
 use run::recording::{Kept, place};
+
+/// Longest report that is read again, bytes. Chosen: some thirty times what eight GPUs take in `full`.
+const LONGEST: u64 = 128 << 20;
 
 /// The value of `--baseline` that means the newest kept report.
 const LAST: &str = "last";
@@ -41,8 +44,8 @@ impl History {
     /// another version, has left them.
     fn reports(&self, snapshot: &Snapshot) -> impl Iterator<Item = (PathBuf, Report)> {
         let all = self.kept.paths().into_iter().rev().filter_map(|path| {
-            let bytes = whole(place::regular(&path)?).ok()?;
-            Some((path, read::parse(&bytes).ok()?))
+            let bytes = at_most(place::regular(&path)?, LONGEST).ok()??;
+            Some((path, read::parse(&unzipped(&bytes, LONGEST).ok()?).ok()?))
         });
         all.filter(|(_, report)| history::is_same_machine(&report.snapshot, snapshot))
     }
@@ -75,7 +78,10 @@ impl History {
         // A clock that was wrong has put others into the future.
         let mut earlier =
             self.reports(&new.snapshot).filter(|(_, report)| report.started_at <= new.started_at);
-        let (path, last) = earlier.find(|(_, report)| history::is_conclusive(report))?;
+        let is_comparable = |report: &Report| {
+            history::is_conclusive(report) && history::is_same_choice(report, new)
+        };
+        let (path, last) = earlier.find(|(_, report)| is_comparable(report))?;
         let list = history::changes(new, settings, &last, earlier.map(|(_, report)| report));
         let reports = [Some(path.display().to_string()), None];
         (!list.is_empty()).then_some(Changes { since: last.started_at, reports, list })

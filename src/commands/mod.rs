@@ -427,15 +427,16 @@ fn bounded_text(from: impl Read, name: &str) -> Result<String, String> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned())
 }
 
-/// Lets Ctrl-C, SIGTERM and SIGHUP set this flag. The second signal ends the program with this code.
+/// Lets Ctrl-C, SIGTERM and SIGHUP set this flag. The second signal ends the program with this code, after `last`.
 ///
 /// # Errors
 ///
 /// The system refuses a handler.
-fn interrupted_by_signals(stop: &Arc<AtomicBool>, code: u8) -> Result<(), String> {
+fn interrupted_by_signals(stop: &Arc<AtomicBool>, code: u8, last: fn()) -> Result<(), String> {
     let flag = Arc::clone(stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
+            last();
             std::process::exit(i32::from(code));
         }
     })

@@ -183,6 +183,11 @@ impl<'a> Evidence<'a> {
         GbPerSecond(rate.0 * (1.0 - self.scatter_percent() / 100.0))
     }
 
+    /// Returns when the links were watched, in words.
+    pub(crate) fn meanwhile(&self) -> &'static str {
+        if self.watched.is_some() { "while the job ran" } else { "while copies ran" }
+    }
+
     /// Returns all copies between host and GPUs.
     pub fn host(&self) -> &'a [HostCopy] {
         &self.measured().host

@@ -52,6 +52,15 @@ pub fn is_same_machine(then: &Snapshot, now: &Snapshot) -> bool {
     place(then).is_some_and(|then| place(now) == Some(then))
 }
 
+/// Returns true if two runs looked at the same GPUs: what one left out, it could not show.
+pub fn is_same_choice(one: &Report, other: &Report) -> bool {
+    let left_out = |report: &Report| -> BTreeSet<_> {
+        let all = report.request.left_out_gpus.iter();
+        all.map(|gpu| (gpu.pci, gpu.index.filter(|_| gpu.pci.is_none()))).collect()
+    };
+    left_out(one) == left_out(other)
+}
+
 /// Returns true if a run ended by itself and has tested what was asked for, or has found a fault.
 pub fn is_conclusive(report: &Report) -> bool {
     let cut_off = report.measurements.as_ref().is_some_and(|measured| measured.cut_off);
@@ -77,7 +86,11 @@ pub fn changes(
         let now: Vec<Finding> = new.findings.iter().filter(is_own).cloned().collect();
         let before = judged(last);
         let [mut gone, appeared] = between(&before, &now);
-        gone.retain(|found| is_conclusive(new) && beside.is_looked_at(&evidence, found));
+        gone.retain(|found| {
+            is_conclusive(new)
+                && beside.is_looked_at(&evidence, found)
+                && is_still_there(found, [last, new].map(|report| &report.snapshot))
+        });
         let fixed = (Changed::Fixed, gone, now, [last, new]);
         for (what, mut found, others, [of, to]) in
             [fixed, (Changed::New, appeared, before, [new, last])]
@@ -108,6 +121,20 @@ pub fn changes(
     all
 }
 
+/// Returns true if the parts of a finding are still there, and its ports are up that were down. A rule that judges by what
+/// most ports do says nothing once most are down.
+fn is_still_there(found: &Finding, [then, now]: [&Snapshot; 2]) -> bool {
+    if let Subject::PciFunction { address } = found.subject {
+        let adapter = |of: &Snapshot| of.adapters.iter().find(|it| it.pci == address).cloned();
+        let ports = |of: &Snapshot| adapter(of)?.ports.known().cloned();
+        let Some(before) = ports(then) else { return true };
+        let after = ports(now).unwrap_or_default();
+        let is_up = |number| after.iter().any(|it| it.port == number && it.is_up() == Some(true));
+        return before.iter().all(|port| port.is_up() != Some(false) || is_up(port.port));
+    }
+    gpus_of(found).iter().all(|gpu| now.gpu(*gpu).is_some())
+}
+
 /// Returns a finding in words; `None` if findings of the same rule in the other report may be about the same. One finding
 /// may be about what were two, and the reverse.
 fn in_words(evidence: &Evidence<'_>, found: &Finding, others: &[Finding]) -> Option<String> {
@@ -123,6 +150,11 @@ fn in_words(evidence: &Evidence<'_>, found: &Finding, others: &[Finding]) -> Opt
     let place = match &found.subject {
         Subject::Machine => Some(evidence.named(&own)).filter(|_| !own.is_empty()),
         Subject::Gpu { index } => Some(evidence.name(*index)),
+        Subject::PciFunction { address } => {
+            let mut adapters = evidence.snapshot.adapters.iter();
+            let adapter = adapters.find(|adapter| adapter.pci == *address);
+            Some(adapter.map_or_else(|| address.to_string(), |adapter| adapter.name.clone()))
+        }
         other => Some(other.to_string()),
     };
     Some(format!("{}{}", found.code, words::after(" of ", place)))
@@ -192,7 +224,7 @@ fn figures(
     let allowed = allowances(evidence);
     let tables = earlier.map(|report| Beside::new(&report, evidence.snapshot).table());
     let tables = LazyCell::new(|| tables.collect::<Vec<Table>>());
-    let line = |place: &worse::Worse<'_>| {
+    let line = |place: &worse::Worse<'_>, rose: bool| {
         let Compared { identity, kind, then, now } = place.worst.clone();
         let is_level = |earlier: &Figure| {
             let both = Compared { then: *earlier, now: Some(then), ..place.worst.clone() };
@@ -206,9 +238,12 @@ fn figures(
         let (what, of) = (place.what(evidence), words::after("; ", of));
         // A place within a sentence may end with a comma.
         let what = what.trim_end_matches(',');
-        Some(format!("{what}: {then} {} for {runs}, {now} now{of}", kind.unit))
+        // The figure that moved least stands for all of a place.
+        let or_more = if rose && place.group.is_some() { " or more" } else { "" };
+        Some(format!("{what}: {then} {} for {runs}, {now}{or_more} now{of}", kind.unit))
     };
     let fell = places(evidence, all, |figure| figure.is_worse(&allowed));
     let rose = places(evidence, all, |figure| figure.is_better(&allowed));
-    fell.iter().chain(&rose).filter_map(line).collect()
+    let fell = fell.iter().filter_map(|place| line(place, false));
+    fell.chain(rose.iter().filter_map(|place| line(place, true))).collect()
 }

@@ -103,6 +103,7 @@ fn reproduce(digest: &Digest<'_>) -> String {
     let report = digest.report;
     let mut command = match &report.measurements {
         Some(measurements) => format!("peerscope check --profile {}", word(&measurements.profile)),
+        None if report.watched.is_some() => "peerscope watch --for 30s".to_owned(),
         None => "peerscope topo".to_owned(),
     };
     if digest.is(Caveat::Simulated) {

@@ -7,26 +7,55 @@ use super::page::{FINDING, Page, Paint};
 use super::{findings, text, watched};
 use model::report::Report;
 
-/// Returns the screen of a moment.
-pub fn screen(report: &Report, elapsed: Duration, style: &Style) -> String {
-    let mut page = Page::new(false);
+/// Returns the screen of a moment, of at most so many lines. What is odd is shown before the last GPUs of the table.
+pub fn screen(report: &Report, elapsed: Duration, style: &Style, rows: usize) -> String {
     let host = report.snapshot.host.hostname.known().map_or("this machine", String::as_str);
     let place = match report.is_simulated() {
         true => format!("SIMULATED machine {}", report.machine),
         false => host.to_owned(),
     };
-    let text = format!("peerscope watch, {place}, {} s, GB/s; q ends", elapsed.as_secs());
-    page.line(Paint::Strong, &text);
-    page.blank();
-    watched::table(&mut page, report, style);
-    page.blank();
+    let head = format!("peerscope watch, {place}, {} s, GB/s; q ends", elapsed.as_secs());
+    let head = lines(style, |page| page.line(Paint::Strong, &head));
+    let table = lines(style, |page| watched::table(page, report, style));
+    let mut odd = lines(style, |page| odd(page, report));
+    let mut room = rows.saturating_sub(head.len() + 2);
+    // At least half of the room is the table's.
+    shorten(&mut odd, room.saturating_sub(table.len()).max(room / 2), "findings");
+    room = room.saturating_sub(odd.len());
+    let mut table = table;
+    shorten(&mut table, room, "GPUs and links");
+    let blank = || vec![String::new()];
+    [head, blank(), table, blank(), odd].concat().join("\n")
+}
+
+/// Writes what is odd.
+fn odd(page: &mut Page, report: &Report) {
     for finding in &report.findings {
         let (word, paint) = findings::label(finding.severity);
         let text = format!("{} [{}]", finding.short(), finding.code);
         page.item(0, FINDING, word, paint, &text);
     }
-    if report.findings.is_empty() {
-        page.line(Paint::Faint, "Nothing odd.");
+    let is_busy = report.watched.as_ref().is_some_and(model::watched::Watched::is_any_busy);
+    match (report.findings.is_empty(), is_busy) {
+        (_, false) => {
+            page.line(Paint::Faint, "No GPU computes or moves data: nothing can be said of a job.")
+        }
+        (true, true) => page.line(Paint::Faint, "Nothing odd."),
+        (false, true) => {}
     }
-    text::blocks(page.blocks(), style)
+}
+
+fn lines(style: &Style, write: impl FnOnce(&mut Page)) -> Vec<String> {
+    let mut page = Page::new(false);
+    write(&mut page);
+    text::blocks(page.blocks(), style).lines().map(str::to_owned).collect()
+}
+
+/// Cuts lines to this number, and says how many there are more.
+fn shorten(lines: &mut Vec<String>, most: usize, what: &str) {
+    if lines.len() > most {
+        let more = lines.len() - most.saturating_sub(1);
+        lines.truncate(most.saturating_sub(1));
+        lines.push(format!("  … {more} more lines of {what}: a higher window shows them"));
+    }
 }

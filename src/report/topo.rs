@@ -158,7 +158,11 @@ fn near_adapters(report: &Report) -> Option<String> {
             LinkClass::Unknown => return None,
             LinkClass::Pix | LinkClass::Pxb => {
                 let at = paths.clone().filter(|path| to(path) == Some(class));
-                let names: Vec<&str> = at.map(|path| path.adapter.as_str()).collect();
+                let names = at.map(|path| match is_down(report, path) {
+                    true => format!("{} down", path.adapter),
+                    false => path.adapter.clone(),
+                });
+                let names: Vec<String> = names.collect();
                 format!("{} ({class})", names.join(", "))
             }
             far => format!("none nearer than {far}"),
@@ -168,6 +172,13 @@ fn near_adapters(report: &Report) -> Option<String> {
     let groups = by_key(report.snapshot.gpus.iter().filter_map(nearest));
     let groups = groups.iter().map(|(text, gpus)| format!("GPU {} {text}", ranges(gpus)));
     Some(groups.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+}
+
+/// Returns true if no port of an adapter is up.
+fn is_down(report: &Report, path: &AdapterPath) -> bool {
+    let adapter = report.snapshot.adapters.iter().find(|adapter| adapter.pci == path.pci);
+    let ports = adapter.and_then(|adapter| adapter.ports.known());
+    ports.is_some_and(|ports| ports.iter().all(|port| port.is_up() == Some(false)))
 }
 
 fn class_between(report: &Report, from: NodeId, to: NodeId) -> LinkClass {

@@ -116,9 +116,9 @@ fn links(page: &mut Page, report: &Report, ascii: bool) {
         let strip: String = gpu.nvlinks.iter().map(bar).collect();
         let low = gpu.nvlinks.iter().filter(|link| both(link) < ALIKE * most);
         let low: Vec<String> = low
-            .map(|link| format!("{}: {}%", link.link, percent(100.0 * both(link) / most)))
+            .map(|link| format!("{} {}%", link.link, percent(100.0 * both(link) / most)))
             .collect();
-        let text = format!("{strip}  of the busiest, link {}", low.join(", "));
+        let text = format!("NVLinks {strip}  of the busiest: link {}", low.join(", "));
         page.item(2, 10, &format!("GPU {}", gpu.gpu), Paint::Warning, &text);
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of what a run says of the runs before it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -152,7 +153,7 @@ fn a_fault_that_comes_is_repaired_and_returns_is_told_on_three_of_thirty_days() 
         "2 pairs with peer access that had none".to_owned(),
         "driver 580.105.08, was 580.95.05".to_owned(),
         // Of a rise the least counts, as of a fall the most.
-        copies("6.5 GB/s for 5 runs, 26.0 now".to_owned()),
+        copies("6.5 GB/s for 5 runs, 26.0 or more now".to_owned()),
     ];
     assert_eq!(told, [day(10, came(9)), day(15, repaired), day(23, came(8))]);
 }
@@ -362,4 +363,58 @@ fn folders_and_files_are_for_this_user_alone() {
     // A name of a machine leads nowhere else.
     let ran = run(&with(check("../../x", "quick"), &[]));
     assert_eq!(ran.code, Some(2));
+}
+
+#[test]
+fn a_run_on_some_gpus_is_not_compared_with_one_on_all() {
+    let machine = Machine::new(NARROW);
+    machine.check();
+    let some = machine.run(&["check", "--profile", "quick", "--gpus", "0,1"]);
+    assert_eq!(changes(&some), Vec::<String>::new(), "{some:?}");
+    assert_eq!(machine.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_report_that_unpacks_to_far_too_much_is_passed_over() {
+    let machine = Machine::new(NARROW);
+    machine.check();
+    let newest = machine.kept().pop().unwrap();
+    let bomb = Command::new("sh")
+        .args(["-c", &format!("head -c 300000000 /dev/zero | gzip > '{}'", newest.display())])
+        .status();
+    assert!(bomb.unwrap().success());
+    assert_eq!(machine.check().code, Some(1));
+}
+
+#[test]
+fn ports_that_go_down_are_told_and_not_fixed_by_others_that_go_too() {
+    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/bases/h100x8-adapters.toml");
+    let with_down = |places: &[&str]| {
+        let down = |place: &&str| {
+            format!(
+                "{{ pci = \"0000:{place}4:00.0\", state = \"down\", physical_state = \"Polling\", \
+                 rate_mbit = 10000 }}"
+            )
+        };
+        let down: Vec<String> = places.iter().map(down).collect();
+        format!("base = \"{base}\"\nsummary = \"x\"\nadapters = [{}]\n", down.join(", "))
+    };
+    let machine = Machine::new(&with_down(&["4"]));
+    let first = machine.run(&["topo"]);
+    assert!(first.stdout.contains("adapter-port-degraded"), "{first:?}");
+    assert!(first.stdout.contains("GPU 2 mlx5_2 down (PIX)"), "{first:?}");
+    // With most of them down the rule does not judge any more.
+    machine.becomes(&with_down(&["4", "0", "2", "6"]));
+    let second = changes(&machine.run(&["topo"]));
+    assert!(second.iter().all(|line| !line.contains("FIXED")), "{second:?}");
+    assert!(
+        second.iter().any(|line| line.contains("mlx5_1: port 1 is down, was active")),
+        "{second:?}"
+    );
+    machine.becomes(&with_down(&[]));
+    let third = changes(&machine.run(&["topo"]));
+    assert!(
+        third.iter().any(|line| line.contains("mlx5_2: port 1 is active, was down")),
+        "{third:?}"
+    );
 }

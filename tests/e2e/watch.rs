@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use serde_json::Value;
 
 use crate::common::{
-    codes, finish, list, peerscope, place, read_json, run, signal, text_of, wait, with, write,
+    Ran, codes, finish, list, peerscope, place, read_json, run, signal, text_of, wait, with, write,
 };
 
 /// A machine on which a job runs; `more` is a line of its faults.
@@ -118,18 +118,49 @@ fn a_signal_ends_it_and_the_report_is_written() {
     assert!(read_json(&report)["watched"]["seconds"].as_f64().unwrap() > 0.0);
 }
 
+/// Runs the program on a terminal of its own, by a shell that first does something else and then becomes it.
+fn on_terminal(kind: &str, first: &str, args: &[String]) -> Ran {
+    let command = peerscope(args);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let line = format!("{first}exec {}", words.join(" "));
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+    script.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    finish(script.env("TERM", kind))
+}
+
 #[test]
 fn on_a_terminal_it_is_a_screen_and_leaves_the_terminal_as_it_was() {
     let (folder, _) = place("x");
-    let command = peerscope(&watch(&busy(folder.path(), UNUSED), &["--for", "3s"]));
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let mut script = Command::new("script");
-    script.args(["-qec", &line.join(" "), "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
-    script.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let ran = finish(&mut script);
+    let ran = on_terminal("xterm", "", &watch(&busy(folder.path(), UNUSED), &["--for", "3s"]));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let (before, after) = ran.stdout.split_once("\x1b[?1049l").expect("the terminal is given back");
     assert!(before.contains("\x1b[?1049h") && before.contains("q ends"), "{before:?}");
     assert!(after.contains("NVLink 7 of GPU 1"), "{after:?}");
+}
+
+#[test]
+fn two_signals_at_once_give_the_terminal_back() {
+    let (folder, _) = place("x");
+    let signals = "(sleep 2; kill -INT $$; kill -TERM $$) & ";
+    let ran = on_terminal("xterm", signals, &watch(&busy(folder.path(), ""), &["--for", "1h"]));
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("\x1b[?1049l"), "{ran:?}");
+}
+
+#[test]
+fn a_terminal_that_cannot_draw_gets_a_report_alone() {
+    let (folder, _) = place("x");
+    let ran = on_terminal("dumb", "", &watch(&busy(folder.path(), ""), &["--for", "2s"]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!ran.stdout.contains('\x1b') && ran.stdout.contains("Seen in"), "{ran:?}");
+}
+
+#[test]
+fn a_machine_without_a_driver_is_a_line_too() {
+    let ran = run(&watch("none", &["--for", "2s", "--format", "json"]));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let line: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(list(&line["findings"])[0]["code"], "nothing-measured");
 }

@@ -104,7 +104,7 @@ fn conduct(
     stop: &Arc<AtomicBool>,
 ) -> Result<Conducted, Failure> {
     // From here on every wait looks at `stop`: the first signal no longer ends the program.
-    super::interrupted_by_signals(stop, outputs.interrupted)?;
+    super::interrupted_by_signals(stop, outputs.interrupted, || {})?;
     let lock = machine_lock::take(machine.as_ref(), args.wait, stop);
     let began = Began::now(machine.as_ref(), &outputs.judging);
     let (lock, unlocked) = match lock {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use self::screen::Screen;
+use self::screen::{End, Screen};
 use super::devices::Facts;
 use super::files::Files;
 use super::{Failure, Judging, Observed, output, select, timestamp};
@@ -54,15 +54,18 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
     let stop = Arc::new(AtomicBool::new(false));
     let files = Files::prepare(&args.output, report::Of::Topology)?.until(&stop);
     let terminals = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    let on_screen = args.format == WatchFormat::Text && terminals;
+    let can_draw = std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb");
+    let on_screen = args.format == WatchFormat::Text && terminals && can_draw;
     if args.length.is_none() && args.format == WatchFormat::Text && !on_screen {
-        return Err("watch has no terminal here: say how long to watch (--for 30s), or ask for \
+        return Err(
+            "watch has no terminal to draw on here: say how long to watch (--for 30s), or ask for \
                     a line a second (--format json)"
-            .into());
+                .into(),
+        );
     }
     let judging = Judging::of(cli, args.fail_on)?;
     let interrupted = cli.exit_contract.code(Ending::Interrupted);
-    super::interrupted_by_signals(&stop, interrupted)?;
+    super::interrupted_by_signals(&stop, interrupted, screen::restore)?;
     let facts = Facts::open(machine, cli.driver_deadline);
     let (started, started_at) = (Instant::now(), timestamp());
     let (snapshot, request) = select::select(facts.read(SLOW), &cli.gpus)?;
@@ -77,8 +80,10 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
             let mut next = started;
             let is_over = || args.length.is_some_and(|length| started.elapsed() > length);
             while !stop.load(Ordering::Relaxed) && !is_over() {
-                if screen.as_mut().is_some_and(|screen| screen.is_ended(POLL)) {
-                    break;
+                match screen.as_mut().and_then(|screen| screen.ended(POLL)) {
+                    Some(End::Interrupted | End::Gone) => stop.store(true, Ordering::Relaxed),
+                    Some(End::Asked) => break,
+                    None => {}
                 }
                 if screen.is_none() {
                     std::thread::sleep(POLL);
@@ -103,7 +108,13 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
             &style,
             &files,
         )?,
-        WatchFormat::Json => output::write_files(&report, &style, &files)?,
+        WatchFormat::Json => {
+            // Nothing was shown: the reason is in the findings.
+            if traffic.is_none() {
+                seen.print(&report)?;
+            }
+            output::write_files(&report, &style, &files)?
+        }
     };
     let cut_short = args.length.is_some() && stop.load(Ordering::Relaxed);
     Ok(if cut_short { interrupted } else { code })
@@ -155,24 +166,27 @@ impl Seen<'_> {
         report.watched = Some(traffic.last(2));
         match screen {
             Some(screen) => screen.draw(&report, self.started.elapsed()).map(|()| true),
-            None => {
-                let watched = report.watched.unwrap_or_default();
-                let line = Line {
-                    schema: SCHEMA,
-                    machine: self.machine,
-                    at: timestamp(),
-                    seconds: watched.seconds,
-                    gpus: &watched.gpus,
-                    findings: report.findings.iter().collect(),
-                };
-                let line = json::in_a_line(&line).map_err(|error| error.to_string())?;
-                let mut out = std::io::stdout().lock();
-                match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
-                    Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-                    Err(error) => Err(format!("cannot write to stdout: {error}")),
-                    Ok(()) => Ok(true),
-                }
-            }
+            None => self.print(&report),
+        }
+    }
+
+    /// Prints a report as a line of JSON. Returns false if nobody reads it any more.
+    fn print(&self, report: &Report) -> Result<bool, String> {
+        let watched = report.watched.as_ref();
+        let line = Line {
+            schema: SCHEMA,
+            machine: self.machine,
+            at: timestamp(),
+            seconds: watched.map_or(0.0, |watched| watched.seconds),
+            gpus: watched.map_or(&[], |watched| &watched.gpus),
+            findings: report.findings.iter().collect(),
+        };
+        let line = json::in_a_line(&line).map_err(|error| error.to_string())?;
+        let mut out = std::io::stdout().lock();
+        match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(format!("cannot write to stdout: {error}")),
+            Ok(()) => Ok(true),
         }
     }
 }

@@ -54,13 +54,13 @@ fn behind(evidence: &Evidence<'_>, own: &WatchedGpu, busy: &[&WatchedGpu]) -> Op
     let reasons: Vec<String> = held.map(|held| held.reason.clone()).collect();
     let by = match reasons.is_empty() {
         true => String::new(),
-        false => format!("; held back by {}", reasons.join(", ")),
+        false => format!(", held back by {}", reasons.join(", ")),
     };
     let name = evidence.name(own.gpu);
     let message = format!(
         "{name} runs at {clock} MHz, {percent:.0}% of the {others} MHz of its siblings{by}"
     );
-    let plan = Plan::now([Step::Clocks, Step::WatchJob]);
+    let plan = Plan::now([Step::Clocks, Step::CheckAfterJob]);
     let about = Subject::Gpu { index: own.gpu };
     Some(RULE.finding(about, message, plan).gpus(&[own.gpu]).fact("held_by", reasons))
 }
@@ -93,7 +93,7 @@ mod tests {
         let found = at(&[(1980, 100.0), (1950, 95.0), (1410, 100.0)]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].subject, Subject::Gpu { index: 2 });
-        assert_advice(&RULE, &found, &["clocks"], &["watch-job"]);
+        assert_advice(&RULE, &found, &["clocks"], &["check-after-job"]);
         assert!(found[0].message.contains("1410 MHz, 71% of the 1980 MHz"), "{}", found[0].message);
         assert_eq!(at(&[(1980, 100.0), (1800, 95.0)]), []);
         // One that rests has a low clock by right, and no clock is compared with it.

@@ -41,7 +41,7 @@ fn finding(evidence: &Evidence<'_>, gpu: &Gpu) -> Option<Finding> {
     };
     let parts: Vec<_> = [
         errors(uncorrected, "since the last reboot"),
-        errors(meanwhile.unwrap_or(0), "while copies ran"),
+        errors(meanwhile.unwrap_or(0), evidence.meanwhile()),
         failed.then(|| "a row of memory could not be remapped".to_owned()),
         pending.then(|| "a row of memory waits for a reset to be remapped".to_owned()),
     ]

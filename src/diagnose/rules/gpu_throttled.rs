@@ -98,8 +98,9 @@ fn finding(evidence: &Evidence<'_>, held: &[Held]) -> Option<Finding> {
     let low = gpus.iter().any(is_low);
     let words: Vec<_> = seen.iter().map(|(_, words)| *words).collect();
     let when = match held.iter().any(|held| held.under_load) {
-        true => "while copies ran",
+        true => evidence.meanwhile(),
         false if evidence.read_from.is_some() => "as the input shows them",
+        false if evidence.watched.is_some() => "before it was watched",
         false => "before copies ran",
     };
     let hot = seen.iter().any(|reason| HOT.contains(reason));

@@ -87,6 +87,11 @@ fn finding(evidence: &Evidence<'_>, gpu: u32, links: &[Uneven]) -> Finding {
         Step::CheckAgain,
     ])
     .if_it_stays([Step::Swap(part)]);
+    // A job that runs is not to be ended by a restart.
+    let plan = match evidence.watched.is_some() {
+        true => Plan::now([Step::LinkErrors, Step::CheckAfterJob]),
+        false => plan,
+    };
     let about = match links {
         [link] => Subject::Link { index: gpu, link: link.link },
         _ => Subject::Gpu { index: gpu },

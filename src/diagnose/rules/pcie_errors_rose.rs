@@ -220,7 +220,7 @@ fn finding(
     }
     found.suspects.extend(external::suspect_cable(evidence, gpus));
     let kind = if uncorrected { "uncorrected errors" } else { "corrected errors or replays" };
-    let words = format!("{kind} while copies ran; {}", copies.words("them"));
+    let words = format!("{kind} {}; {}", evidence.meanwhile(), copies.words("them"));
     Some((found, (uncorrected, copies), words))
 }
 

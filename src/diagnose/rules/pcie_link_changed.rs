@@ -62,7 +62,7 @@ fn finding(evidence: &Evidence<'_>, load: &LinkUnderLoad) -> Option<(Finding, [S
         (Some(from), Some(to)) => format!(", {to:.1} of {from:.1} GB/s each way"),
         _ => String::new(),
     };
-    let words = format!("{} → {} while copies ran{effect}", state[0], state[1]);
+    let words = format!("{} → {} {}{effect}", state[0], state[1], evidence.meanwhile());
     let message = format!("{}: PCIe link fell {words}", evidence.name(load.index));
     let states: Vec<_> = load.states.iter().map(|state| shape(*state).to_string()).collect();
     let mut found = RULE

@@ -35,6 +35,8 @@ model::steps! {
         "give a report of the same machine, measured with the same profile (--profile, --gpus)";
     CheckWithHost => "ask-for-more" Repeat
         "to measure copies with the host, check without --only and --skip, or with --only host";
+    CheckAfterJob => "check-after-job" Repeat
+        "when the job has ended, run 'peerscope check --profile full', which measures each link and clock by itself";
     WatchJob => "watch-job" Repeat "start the job, then watch it while it runs";
     CheckLess => "ask-for-less" Repeat "ask for less with --gpus, --only or --skip";
     CheckInTurn => "check-in-turn" Repeat "check again when the other one has ended, or let this one wait with --wait";

@@ -15,6 +15,8 @@ const MOST_OTHERS: usize = 1024;
 const MOST_PAIR_RULES: usize = MOST_GPUS * MOST_GPUS;
 /// Most NVLinks that NVML counts.
 const MOST_NVLINKS: u32 = 32;
+/// Most links to a processor. Chosen: GH200 has 10.
+const MOST_C2C: u32 = 64;
 
 impl MachineSpec {
     /// Checks everything that the simulation relies on.
@@ -199,6 +201,14 @@ impl MachineSpec {
                 self.gpu_index(peer, || key("remote"))?;
                 ensure!(peer as usize != place, key("remote"), "a GPU has no links to itself");
             }
+        }
+        if let Some(links) = &gpu.c2c_links {
+            let (count, active) = (links.count, links.active.unwrap_or(links.count));
+            ensure!(
+                count <= MOST_C2C && active <= count,
+                key("c2c_links"),
+                "{active} of {count} links are more than there can be ({MOST_C2C} at most)"
+            );
         }
         if let Some(fabric) = &gpu.fabric {
             let uuid = &fabric.cluster_uuid;
