@@ -1,13 +1,13 @@
 //! Reads the traffic of all programs once a second, each GPU on a thread of its own. No CUDA, and no idle GPU is needed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::errors::read_functions;
 use super::{nvlinks_counted, rises, summary};
-use hardware::{Counts, GpuGroup, LinkSample, Telemetry};
+use hardware::{Counts, GpuGroup, HELD_BY, LinkSample, Telemetry};
 use model::counted::PCIE_COUNTER_RANGE;
 use model::snapshot::{Gpu, NvLink, Snapshot};
 use model::units::GbPerSecond;
@@ -290,14 +290,30 @@ fn clock(looks: &[Look]) -> Option<u32> {
     of(true).or_else(|| of(false))
 }
 
-/// Returns the reasons that held the clocks back, with the share of readings that have them.
+/// Returns the reasons that held the clocks back: by the driver's own time where it counts that, else by the readings.
 fn held(looks: &[Look]) -> Vec<Held> {
-    let mut reasons: Vec<&String> =
-        looks.iter().flat_map(|look| &look.sample.throttle_reasons).collect();
-    reasons.sort();
-    let share = |number: usize| 100.0 * number as f64 / looks.len() as f64;
-    let groups = reasons.chunk_by(|one, other| one == other);
-    groups.map(|group| Held { reason: group[0].clone(), percent: share(group.len()) }).collect()
+    let elapsed = seconds(looks);
+    let counted = |reason: &str| {
+        let at = HELD_BY.iter().position(|known| *known == reason)?;
+        let time = |look: &Look| look.sample.power?.held_ns[at];
+        let (before, after) = (time(looks.first()?)?, time(looks.last()?)?);
+        (elapsed > 0.0).then(|| after.saturating_sub(before))
+    };
+    let seen =
+        looks.iter().flat_map(|look| look.sample.throttle_reasons.iter().map(String::as_str));
+    let reasons: BTreeSet<&str> = seen.chain(HELD_BY).collect();
+    let of = |reason: &str| {
+        let has = |look: &&Look| look.sample.throttle_reasons.iter().any(|seen| seen == reason);
+        let share = looks.iter().filter(has).count() as f64 / looks.len().max(1) as f64;
+        let nanoseconds = counted(reason);
+        let share = nanoseconds.map_or(share, |held| held as f64 / 1e9 / elapsed).min(1.0);
+        (share > 0.0).then(|| Held {
+            reason: reason.to_owned(),
+            percent: 100.0 * share,
+            nanoseconds,
+        })
+    };
+    reasons.into_iter().filter_map(of).collect()
 }
 
 #[cfg(test)]
@@ -367,6 +383,15 @@ mod tests {
         assert!((own.busy_percent.unwrap() - 63.3).abs() < 0.1 && own.power_w == Some(600.0));
         assert_eq!(own.held.len(), 1);
         assert!((own.held[0].percent - 66.7).abs() < 0.1, "{:?}", own.held);
+        // The driver's own time counts where it is known.
+        let mut timed = looks.clone();
+        for (second, look) in (0_u64..).zip(&mut timed) {
+            let power = look.sample.power.as_mut().unwrap();
+            power.held_ns[0] = Some(7 + 250_000_000 * second);
+        }
+        let held =
+            Held { reason: "sw-power-cap".into(), percent: 25.0, nanoseconds: Some(500_000_000) };
+        assert_eq!(of_gpu(3, &timed, false).held, [held]);
         // One reading is no rate, and a clock at rest is better than none.
         let one = of_gpu(3, &looks[..1], true);
         assert_eq!((one.nvlink_sent_gbps, one.sm_clock_mhz), (None, Some(300)));

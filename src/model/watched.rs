@@ -79,6 +79,8 @@ pub struct Held {
     pub reason: String,
     /// Share of the time, per cent.
     pub percent: f64,
+    /// Time that the driver counted for it, nanoseconds. Null if it does not; the share is then that of the readings.
+    pub nanoseconds: Option<u64>,
 }
 
 impl Watched {

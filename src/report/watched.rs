@@ -89,8 +89,9 @@ fn row(report: &Report, gpu: &WatchedGpu, nvlink: bool) -> Vec<Cell> {
     let paint = if fell { Paint::Warning } else { Paint::Plain };
     let state = state.map(|state| format!("Gen{} x{}", state.generation, state.width));
     cells.push(Cell::new(state.unwrap_or_default(), paint));
-    let held: Vec<&str> = gpu.held.iter().map(|held| held.reason.as_str()).collect();
-    cells.push(held.join(" ").into());
+    let held = gpu.held.iter().filter(|held| held.percent >= 1.0);
+    let held = held.map(|held| format!("{} {}%", held.reason, percent(held.percent)));
+    cells.push(held.collect::<Vec<_>>().join(" ").into());
     let names = gpu.programs.iter().map(|program| match &program.name {
         Some(name) => format!("{} {name}", program.pid),
         None => program.pid.to_string(),
