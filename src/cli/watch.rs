@@ -13,7 +13,7 @@ use report::Of;
 /// Options of `watch`.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// How long to watch [default: until 'q' or Ctrl-C].
+    /// Time after which it ends [default: at 'q' or Ctrl-C].
     #[arg(long = "for", value_name = "TIME", value_parser = time("2s", "7d"))]
     pub length: Option<Duration>,
 
@@ -30,7 +30,7 @@ pub struct WatchArgs {
     pub output: Vec<PathBuf>,
 }
 
-/// What `watch` prints.
+/// The format of the output of `watch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WatchFormat {
     /// A screen, then a report.

@@ -220,7 +220,7 @@ struct Observed {
     snapshot: Snapshot,
     topology: Topology,
     measurements: Option<Measurements>,
-    /// What was seen of a running job.
+    /// The readings of a running job; `watch` alone has them.
     watched: Option<Watched>,
     timing: Timing,
 }

@@ -66,14 +66,17 @@ pub(super) fn publish(
     publish_seen(report, &[], format, style, files).code().map_err(|failure| failure.sentence)
 }
 
-/// Writes the files of a report; returns its exit code.
-///
-/// # Errors
-///
-/// A sentence that names the outputs that could not be written. All others are written.
-pub(super) fn write_files(report: &Report, style: &Style, files: &Files) -> Result<u8, String> {
-    let (_, failure) = files.write(report, &[], style);
-    failure.map_or(Ok(report.verdict.exit_code), |failure| Err(failure.sentence))
+/// Writes the files of a report whose text was printed otherwise; `printed` is why that failed.
+pub(super) fn write_files(
+    report: &Report,
+    style: &Style,
+    files: &Files,
+    printed: Option<String>,
+) -> Published {
+    let (Written { whole, is_drawn }, failure) = files.write(report, &[], style);
+    let printed = printed.map(|sentence| NotWritten { sentence, given_up: false });
+    let code = report.verdict.exit_code;
+    Published { code, whole, is_drawn, failure: NotWritten::both(failure, printed) }
 }
 
 /// The result of publishing a report.

@@ -34,7 +34,7 @@ pub struct Evidence<'a> {
     pub topology: &'a Topology,
     /// The figures; `None` if nothing was to be measured.
     pub measurements: Option<&'a Measurements>,
-    /// What was seen of a running job, if one was watched.
+    /// The readings of a running job; `watch` alone has them.
     pub watched: Option<&'a Watched>,
     /// Time for which the run measured, seconds; 0 if it is not known.
     pub measured_seconds: f64,

@@ -1,4 +1,4 @@
-//! What changed since the last report of this machine that was kept. Says only what both runs would have shown.
+//! Compares a report with the reports of this machine that were kept. It names a change only if both runs would have shown it.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -245,7 +245,7 @@ fn figures(
         let (what, of) = (place.what(evidence), words::after("; ", of));
         // A place within a sentence may end with a comma.
         let what = what.trim_end_matches(',');
-        // The figure that moved least stands for all of a place.
+        // A place shows the figure that rose least.
         let or_more = if rose && place.group.is_some() { " or more" } else { "" };
         Some(format!("{what}: {then} {} for {runs}, {now}{or_more} now{of}", kind.unit))
     };

@@ -1,4 +1,4 @@
-//! What a report says of earlier ones.
+//! Tests of the comparison with earlier reports.
 
 use super::history::{changes, is_conclusive, is_same_machine};
 use super::settings::Settings;

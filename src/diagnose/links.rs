@@ -11,7 +11,7 @@ use model::pcie::Connection;
 use model::placement::{Pair, Path};
 use model::rounding;
 use model::snapshot::{Adapter, AdapterKind, PciFunction};
-use model::topology::{AdapterPath, LinkClass};
+use model::topology::AdapterPath;
 use model::units::GbPerSecond;
 use topology::belief::{Belief, Beliefs};
 use topology::pcie;
@@ -119,8 +119,7 @@ pub(crate) fn rdma_paths<'a>(
 /// Returns the RDMA adapters near each GPU that has one: no host bridge is between them.
 pub(crate) fn near_adapters<'a>(evidence: &Evidence<'a>) -> BTreeMap<u32, Vec<&'a Adapter>> {
     words::grouped(rdma_paths(evidence).flat_map(|(adapter, path)| {
-        let near =
-            path.gpus.iter().filter(|to| matches!(to.class, LinkClass::Pix | LinkClass::Pxb));
+        let near = path.gpus.iter().filter(|to| to.class.is_below_a_switch());
         near.map(move |to| (to.gpu, adapter))
     }))
 }

@@ -90,9 +90,14 @@ impl<'a> Collect<'a, '_> {
         }
         let theory =
             route.theory.or_else(|| Some(copy.theoretical_gbps?.0).filter(|_| copy.at_once < 2));
+        let far = self.state.is_far(copy.gpu, copy.numa_node);
+        // Over links to another processor that nobody shows: a figure without theory and siblings fits no cause.
+        if far && theory.is_none() {
+            return None;
+        }
         let group = Group {
             direction: Some(copy.direction),
-            far: self.state.is_far(copy.gpu, copy.numa_node),
+            far,
             load: (copy.at_once > 1).then_some((Pattern::HostToAll, copy.at_once as usize)),
             ..plain(mode, Class::Host, theory)
         };

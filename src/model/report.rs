@@ -50,7 +50,7 @@ pub struct Report {
     pub topology: Topology,
     /// The figures. Null for `topo`, which measures nothing.
     pub measurements: Option<Measurements>,
-    /// What `watch` saw of a running job. Left out by all other commands.
+    /// The readings of a running job. Only `watch` writes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,
     /// Findings, the worst first.

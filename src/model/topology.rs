@@ -218,6 +218,11 @@ pub enum LinkClass {
 }
 
 impl LinkClass {
+    /// Returns true if both ends are below one PCIe switch: no host bridge is between them.
+    pub const fn is_below_a_switch(self) -> bool {
+        matches!(self, Self::Pix | Self::Pxb)
+    }
+
     /// Returns true if stores of 128 bytes arrive whole on such a route: over NVLink, and, as NCCL takes it on Hopper and
     /// later, below one PCIe switch.
     pub const fn keeps_lines(self) -> bool {

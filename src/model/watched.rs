@@ -1,4 +1,4 @@
-//! What `watch` saw: the traffic of all programs, while a job ran.
+//! The readings of `watch`: the traffic of all programs while a job runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::measurement::{AerAdded, LinkUnderLoad};
 use super::snapshot::GpuProcess;
 use super::units::GbPerSecond;
 
-/// What `watch` saw.
+/// The readings of `watch`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Watched {

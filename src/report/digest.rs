@@ -170,6 +170,17 @@ impl<'a> Digest<'a> {
         (!found.is_empty()).then(|| found.join(", "))
     }
 
+    /// Returns the sentence that stands for the verdict of facts without a fault; `None` for any other report. Facts alone
+    /// say nothing about speed, so no machine is healthy by them.
+    pub(super) fn of_facts(&self) -> Option<String> {
+        let is_it = self.report.measurements.is_none()
+            && self.report.verdict.verdict == Conclusion::Healthy;
+        let found = self.found().map(|found| format!("; {found}")).unwrap_or_default();
+        let seen = if self.report.watched.is_some() { " and in what was watched" } else { "" };
+        let speed = "speed was not measured ('peerscope check' does)";
+        is_it.then(|| format!("No fault among the facts{seen}{found}; {speed}"))
+    }
+
     /// Returns the reason for the verdict: `2 errors, 1 warning; all 448 measurements made`.
     pub(super) fn headline(&self) -> String {
         let verdict = &self.report.verdict;

@@ -1,4 +1,4 @@
-//! The screen of `watch`: the last second of a job, and what is odd in the last seconds.
+//! The screen of `watch`: it shows the last second of a job, and the findings of the last seconds.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::page::{FINDING, Page, Paint};
 use super::{findings, text, watched};
 use model::report::Report;
 
-/// Returns the screen of a moment, of at most so many lines. What is odd is shown before the last GPUs of the table.
+/// Returns the screen, of at most `rows` lines. If the table and the findings need more, both are cut.
 pub fn screen(report: &Report, elapsed: Duration, style: &Style, rows: usize) -> String {
     let host = report.snapshot.host.hostname.known().map_or("this machine", String::as_str);
     let place = match report.is_simulated() {
@@ -28,7 +28,7 @@ pub fn screen(report: &Report, elapsed: Duration, style: &Style, rows: usize) ->
     [head, blank(), table, blank(), odd].concat().join("\n")
 }
 
-/// Writes what is odd.
+/// Writes the findings, a line each.
 fn odd(page: &mut Page, report: &Report) {
     for finding in &report.findings {
         let (word, paint) = findings::label(finding.severity);

@@ -72,17 +72,13 @@ pub(super) fn page(digest: &Digest<'_>, level: Level, style: &Style) -> Page {
 }
 
 fn verdict(page: &mut Page, digest: &Digest<'_>) {
-    let (word, paint) = digest.conclusion();
-    if digest.report.measurements.is_some() || paint != Paint::Good {
-        return page.verdict(word, paint, &digest.headline());
+    match digest.of_facts() {
+        Some(text) => page.line(Paint::Plain, &text),
+        None => {
+            let (word, paint) = digest.conclusion();
+            page.verdict(word, paint, &digest.headline());
+        }
     }
-    // Facts alone say nothing about speed, so no machine is healthy by them.
-    let found = digest.found().map(|found| format!("; {found}")).unwrap_or_default();
-    let seen = if digest.report.watched.is_some() { " and in what was watched" } else { "" };
-    let text = format!(
-        "No fault among the facts{seen}{found}; speed was not measured ('peerscope check' does)"
-    );
-    page.line(Paint::Plain, &text);
 }
 
 /// Writes the lines at the head: figures, what was not tested, notes, which run this was.

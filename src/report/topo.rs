@@ -156,7 +156,7 @@ fn near_adapters(report: &Report) -> Option<String> {
         let class: LinkClass = paths.clone().filter_map(to).min()?;
         let text = match class {
             LinkClass::Unknown => return None,
-            LinkClass::Pix | LinkClass::Pxb => {
+            class if class.is_below_a_switch() => {
                 let at = paths.clone().filter(|path| to(path) == Some(class));
                 let names = at.map(|path| match is_down(report, path) {
                     true => format!("{} down", path.adapter),

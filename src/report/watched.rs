@@ -1,4 +1,4 @@
-//! What `watch` saw: a line for each GPU, and the NVLinks of GPUs whose links differ.
+//! The readings of `watch`: a line for each GPU, and a strip of the NVLinks of each GPU whose links differ.
 
 use super::format::Style;
 use super::matrix::{Align, Cell, Table};
@@ -19,7 +19,7 @@ const PROGRAMS: usize = 24;
 /// Columns from which on the table also has what holds clocks back, and the programs.
 const WIDE: usize = 100;
 
-/// Writes what was seen, if a job was watched.
+/// Writes the readings, if a job was watched.
 pub(super) fn write(page: &mut Page, report: &Report, style: &Style) {
     if let Some(watched) = &report.watched {
         page.heading(&format!("Seen in {} s, GB/s", short(watched.seconds)));

@@ -253,6 +253,15 @@ fn a_store_that_cannot_be_written_is_one_remark() {
     }
     let ran = machine.run(&["topo", "--no-history"]);
     assert_eq!(ran.stderr, "");
+    // A file where the folder of the machine should be.
+    let machine = Machine::new(&healthy());
+    machine.run(&["topo"]);
+    let folder = machine.kept()[0].parent().unwrap().to_owned();
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(folder, "no folder").unwrap();
+    let ran = machine.run(&["topo"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stderr.contains("not a directory"), "{}", ran.stderr);
 }
 
 #[test]

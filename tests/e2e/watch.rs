@@ -1,12 +1,14 @@
 //! `watch`: a job that runs, its odd link, and the ways to end.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 
 use serde_json::Value;
 
 use crate::common::{
-    Ran, codes, finish, list, peerscope, place, read_json, run, signal, text_of, wait, with, write,
+    Ran, codes, finish, list, peerscope, place, read_json, run, signal, text_of, wait,
+    wait_with_output, with, write,
 };
 
 /// A machine on which a job runs; `more` is a line of its faults.
@@ -54,6 +56,25 @@ fn a_saved_report_is_judged_again_in_the_same_way() {
     let first = read_json(&report);
     assert_eq!(again["findings"], first["findings"]);
     assert_eq!(again["watched"], first["watched"]);
+}
+
+#[test]
+fn readings_that_cannot_be_written_go_to_another_place() {
+    let (folder, _) = place("x");
+    let machine = busy(folder.path(), "");
+    for more in [&["-o", "/dev/full"][..], &["--format", "json"], &[]] {
+        let mut command = peerscope(&with(watch(&machine, &["--for", "2s"]), more));
+        if more.first() != Some(&"-o") {
+            command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        }
+        let output = wait_with_output(
+            command.env("TMPDIR", folder.path()).stderr(Stdio::piped()).spawn().unwrap(),
+        );
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {stderr}");
+        let (_, kept) = stderr.trim_end().split_once("the whole report is in ").expect(&stderr);
+        assert!(read_json(kept)["watched"]["gpus"][0]["readings"].as_u64() > Some(1), "{kept}");
+    }
 }
 
 #[test]

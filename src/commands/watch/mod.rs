@@ -12,7 +12,7 @@ use serde::Serialize;
 use self::screen::{End, Screen};
 use super::devices::Facts;
 use super::files::Files;
-use super::{Failure, Judging, Observed, output, select, timestamp};
+use super::{Failure, Judging, Observed, keep, output, select, timestamp};
 use crate::cli::{Cli, WatchArgs, WatchFormat};
 use ::diagnose::Ending;
 use hardware::Machine;
@@ -23,6 +23,7 @@ use model::snapshot::{SlowFact, Snapshot};
 use model::watched::{Watched, WatchedGpu};
 use probes::watch::traffic::{INTERVAL, Traffic};
 use report::{Level, json};
+use run::recording::Journal;
 
 /// Slow facts that are read before: those that the counters are compared with.
 const SLOW: &[SlowFact] = &[SlowFact::PeerAccess, SlowFact::NvLinkErrors];
@@ -72,6 +73,7 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
     let seen = Seen { started, started_at, machine: machine.name(), request, judging: &judging };
     let style = output::style(cli.color, Level::Short);
     let traffic = facts.telemetry().filter(|_| !snapshot.gpus.is_empty());
+    let mut not_shown = None;
     let (snapshot, watched) = match traffic {
         None => (snapshot, Watched::default()),
         Some(telemetry) => {
@@ -91,8 +93,13 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
                 let resized = screen.as_mut().is_some_and(Screen::was_resized);
                 if traffic.readings() > 1 && (resized || next <= Instant::now()) {
                     next = Instant::now() + INTERVAL;
-                    if !seen.show(&traffic, screen.as_mut(), args.format)? {
-                        break;
+                    match seen.show(&traffic, screen.as_mut(), args.format) {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(why) => {
+                            not_shown = Some(why);
+                            break;
+                        }
                     }
                 }
             }
@@ -101,21 +108,24 @@ pub(super) fn run(cli: &Cli, machine: &Arc<dyn Machine>, args: &WatchArgs) -> Re
         }
     };
     let report = seen.report(snapshot, watched);
-    let code = match args.format {
-        WatchFormat::Text => output::publish(
-            &report,
-            report::named("text").unwrap_or(report::FORMATS[0]),
-            &style,
-            &files,
-        )?,
+    let published = match args.format {
+        WatchFormat::Text => {
+            let text = report::named("text").unwrap_or(report::FORMATS[0]);
+            output::publish_seen(&report, &[], text, &style, &files)
+        }
         WatchFormat::Json => {
             // Nothing was shown: the reason is in the findings.
             if traffic.is_none() {
-                seen.print(&report)?;
+                not_shown = seen.print(&report).err();
             }
-            output::write_files(&report, &style, &files)?
+            output::write_files(&report, &style, &files, not_shown)
         }
     };
+    let whole = published.whole.clone();
+    let code = published.code().map_err(|failure| {
+        let kept = keep::keep(&report, whole, true, &Journal::none());
+        format!("{}. {kept}", failure.sentence)
+    })?;
     let cut_short = args.length.is_some() && stop.load(Ordering::Relaxed);
     Ok(if cut_short { interrupted } else { code })
 }

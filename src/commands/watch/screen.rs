@@ -65,7 +65,7 @@ impl Screen {
             return Some(End::Gone);
         }
         if !is_input {
-            // Besides keys it is told of other sizes, by a signal.
+            // A signal reports a new size of the terminal.
             return self.taken(event::poll(Duration::ZERO).unwrap_or(false));
         }
         self.taken(true)

@@ -66,7 +66,7 @@ fn finding(
     );
     // Below one switch nothing but ACS or the IOMMU sends copies another way.
     let class = |pair: &Pair| evidence.topology.route(*pair).map(|route| route.class);
-    let is_near = |pair| matches!(class(pair), Some(LinkClass::Pix | LinkClass::Pxb));
+    let is_near = |pair| class(pair).is_some_and(LinkClass::is_below_a_switch);
     let near = evidence.read_from.is_some() && group.pairs.iter().all(is_near);
     let found =
         RULE.on_group(group, message, plan(evidence, group, near)).at_if(near, Severity::Error);

@@ -13,8 +13,8 @@
 //!
 //! # How it is detected
 //!
-//! No requested measurement has a result, a watched machine was idle, there is no GPU to look at, another peerscope was checking the machine, or
-//! a saved report has none of the rows that its verdict counts.
+//! No requested measurement has a result, a watched machine was idle, there is no GPU to look at, another peerscope was
+//! checking the machine, or a saved report has none of the rows that its verdict counts.
 //!
 //! # Sources
 //!

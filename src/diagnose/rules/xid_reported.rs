@@ -31,7 +31,7 @@
 use super::prelude::*;
 use super::{gpu_unreachable, over_time};
 use model::pasted::PastedFaultKind;
-use model::snapshot::{OFF_THE_BUS, XidCause, named_xid};
+use model::snapshot::{NVLINK_XID, OFF_THE_BUS, XidCause, named_xid};
 use std::cmp::Reverse;
 
 rule! {
@@ -269,7 +269,7 @@ fn in_hours(evidence: &Evidence<'_>) -> Vec<Finding> {
     soak.gpus().into_iter().filter_map(of).collect()
 }
 
-/// Returns the finding on the messages of one GPU.
+/// Returns the severity of the worst of these causes.
 fn worst(causes: impl Iterator<Item = XidCause>) -> Severity {
     causes.map(severity).max().unwrap_or(Severity::Info)
 }
@@ -286,13 +286,11 @@ fn often(times: usize) -> String {
 const REMOVED: u32 = 45;
 /// The Xid with which the driver asks for a reset or a reboot.
 const RECOVERY: u32 = 154;
-/// The Xid of an NVLink.
-const NVLINK: u32 = 74;
 
 /// Returns what to do about errors of a GPU or NVSwitch. A GPU is named by its address, where that is known: a log has
 /// no other name of it, and the wrong one must not be reset.
 fn plan(evidence: &Evidence<'_>, subject: &Subject, codes: &[u32], needs_reset: bool) -> Plan {
-    let links = codes.contains(&NVLINK).then_some(Step::LinkErrors);
+    let links = codes.contains(&NVLINK_XID).then_some(Step::LinkErrors);
     let mut steps: Vec<Step> = [Some(Step::DriverLog), links].into_iter().flatten().collect();
     let part = match *subject {
         Subject::Gpu { index } => {

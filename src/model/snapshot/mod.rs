@@ -26,7 +26,7 @@ pub use pci::{
     Bar, BoundDriver, DeviceFile, DisplayFunction, NvSwitch, PciFunction, PciKind, PciPower,
     RuntimeStatus,
 };
-pub use xid::{OFF_THE_BUS, Xid, XidCause, XidKey, is_sxid, named_xid};
+pub use xid::{NVLINK_XID, OFF_THE_BUS, Xid, XidCause, XidKey, is_sxid, named_xid};
 
 /// Everything that discovery found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -27,7 +27,7 @@ pub type XidKey = (PciAddress, u32, Option<(Option<u8>, bool)>);
 pub const OFF_THE_BUS: u32 = 79;
 
 /// The Xid of an NVLink up to NVLink 4.
-const NVLINK: u32 = 74;
+pub const NVLINK_XID: u32 = 74;
 
 /// Lowest number of an SXid. Xid numbers are below 1000.
 const FIRST_SXID: u32 = 10_000;
@@ -152,7 +152,7 @@ impl Xid {
 
     /// Returns the NVLink that an Xid of a GPU is about, if its text has one.
     pub fn nvlink(&self) -> Option<u8> {
-        if self.code != NVLINK && !OF_NVLINK_5.contains(&self.code) {
+        if self.code != NVLINK_XID && !OF_NVLINK_5.contains(&self.code) {
             return None;
         }
         let (_, rest) = self.text.split_once("ink ")?;

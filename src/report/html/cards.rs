@@ -135,7 +135,11 @@ pub(super) fn ticket(digest: &Digest<'_>) -> String {
     let report = digest.report;
     let mut lines = vec![format!("{}, {}", super::title(digest), report.started_at)];
     lines.extend(digest.caveats.values().cloned());
-    lines.push(format!("{} {}", digest.conclusion().0, digest.headline()));
+    lines.push(
+        digest
+            .of_facts()
+            .unwrap_or_else(|| format!("{} {}", digest.conclusion().0, digest.headline())),
+    );
     for finding in of(digest, false) {
         let (_, _, word) = word(finding.severity);
         lines.push(String::new());

@@ -1,7 +1,7 @@
 //! The last reports of a machine, in a folder beside the journals.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -51,6 +51,9 @@ impl Kept {
     ///
     /// It cannot be written; no part of it is left.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        if self.folder.exists() && !self.folder.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
         ready(&self.state).and_then(|()| ready(&self.folder))?;
         let own = path.file_name().unwrap_or_default().display();
         let unfinished = path.with_file_name(format!(".{own}"));

@@ -16,7 +16,7 @@ use crate::common::{Ran, say, text_of};
 use crate::{common, trial};
 
 /// Cases whose figures are explained otherwise than findings say.
-const OTHERWISE: [&str; 8] = [
+const OTHERWISE: [&str; 7] = [
     // The time that a copy takes beside its bytes is no change of a part: latency-high explains what it makes of rates.
     "small-copies-take-two-milliseconds",
     // A loss of less than a tenth is found by comparison with equals, which costs the explanation more bits than it gains.
@@ -28,9 +28,8 @@ const OTHERWISE: [&str; 8] = [
     // Memory of the other socket is information, and the explanation has no word for what is usual there.
     "healthy-memory-of-the-other-socket-slower",
     "healthy-two-gpus-a-socket-and-memory-of-the-other-slower",
-    // NVLink-C2C is no link of the graph, so that the explanation has no part for it: floors judge these copies.
+    // One GPU: all copies with the host are its own, and the explanation names the class of these copies.
     "gh200-c2c-at-a-seventh",
-    "gb200-tray-with-a-slow-c2c",
 ];
 
 /// Most predictions of one explanation, by the number of GPUs: what its time follows from.

@@ -105,7 +105,7 @@ fn ports(dir: &Path, kind: AdapterKind) -> Result<Vec<AdapterPort>, Unknown> {
 /// Parses `4: ACTIVE`, `5: LinkUp`.
 fn ib_state(state: &str) -> Result<String, Unknown> {
     let word = state.split_once(": ").map(|(_, word)| word.to_owned());
-    word.ok_or_else(|| odd(state))
+    word.filter(|word| !word.is_empty()).ok_or_else(|| odd(state))
 }
 
 /// Parses `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.

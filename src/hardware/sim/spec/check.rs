@@ -247,7 +247,12 @@ impl MachineSpec {
     }
 
     fn adapters_and_uplinks(&self, places: &HashMap<PciAddress, usize>) -> Checked {
+        let mut names = HashSet::new();
         for (place, adapter) in self.adapters.iter().enumerate() {
+            let (name, named) = (&adapter.name, names.insert(&adapter.name));
+            ensure!(named, format!("adapters[{place}].name"), "'{name}' is there twice");
+            let is_empty = adapter.state.as_ref().is_some_and(String::is_empty);
+            ensure!(!is_empty, format!("adapters[{place}].state"), "a port has a state");
             let key = || format!("adapters[{place}].pci");
             self.endpoint(adapter.pci, places, key)?;
             let gpu = self.gpus.iter().position(|gpu| gpu.pci == adapter.pci);
