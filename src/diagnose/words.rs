@@ -153,10 +153,17 @@ pub(crate) fn spelt<T: AsRef<str>>(all: &[T]) -> String {
 
 /// Returns words such as `27.6 GB/s, 51% of the 54.2 of healthy machines; less than 44.9 is reported`.
 pub(crate) fn of_healthy(rate: GbPerSecond, healthy: GbPerSecond, floor: GbPerSecond) -> String {
-    let percent = rate.percent_of(healthy);
-    format!(
-        "{rate} GB/s, {percent:.0}% of the {healthy} of healthy machines; less than {floor} is reported"
-    )
+    share_of(rate, (healthy, "healthy machines"), floor)
+}
+
+/// Returns the rate as a share of what these reach, and the floor.
+pub(crate) fn share_of(
+    rate: GbPerSecond,
+    (reached, by): (GbPerSecond, &str),
+    floor: GbPerSecond,
+) -> String {
+    let percent = rate.percent_of(reached);
+    format!("{rate} GB/s, {percent:.0}% of the {reached} of {by}; less than {floor} is reported")
 }
 
 /// Returns the pairs. If there are many, returns the GPU that all of them share, or the first few.

@@ -40,7 +40,8 @@ pub(super) fn list(report: &Report, all: bool) -> Vec<(String, String)> {
     add("run", "", &mut measurements.problems.iter());
     add("input", "", &mut report.read_from.iter().flat_map(|read| &read.remarks));
     add("plan", "", &mut measurements.left_out.iter().chain(&measurements.thinned_out));
-    let looks = measurements.second_looks.iter();
+    // They were taken: nothing is missing.
+    let looks = measurements.second_looks.iter().filter(|_| all);
     lines.extend(looks.map(|look| ("second look".into(), look.words())));
     let mut missing = missing(measurements);
     let shown = if all { missing.len() } else { SHOWN_REASONS.min(missing.len()) };

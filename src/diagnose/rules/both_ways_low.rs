@@ -20,6 +20,8 @@
 //! | PCIe farther, or hidden in a virtual machine | 40% |
 //! | through the host's memory | 50% |
 //!
+//! A single pair may lie 20% below the others connected alike where those, four at least, agree within 5%.
+//!
 //! Elsewhere than over NVLink it is a warning: few healthy figures are known.
 //!
 //! # Sources
@@ -49,6 +51,11 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let class = expected::class_of(route, cell.setup.path, evidence.snapshot);
     let margin = expected::both_ways_margin(class, cell.setup).max(evidence.scatter_percent());
     let floor = GbPerSecond(worst.healthy.0 * (1.0 - margin / 100.0));
+    let own = agreeing(evidence, cell, &group.pairs).filter(|own| own.0 * BELOW_AGREEING > floor.0);
+    let (reached, floor) = match own {
+        Some(own) => ((own, "other pairs"), GbPerSecond(own.0 * BELOW_AGREEING)),
+        None => ((worst.healthy, "healthy machines"), floor),
+    };
     if achieved >= floor {
         return None;
     }
@@ -60,7 +67,7 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
     let place = evidence.place(group);
     let message = format!(
         "Both ways at once, copies {place} reach {}",
-        words::of_healthy(achieved, worst.healthy, floor),
+        words::share_of(achieved, reached, floor),
     );
     let mut find = remedy::settings(evidence, &group.pairs);
     if evidence.any_over_nvlink(&group.pairs) {
@@ -75,4 +82,32 @@ fn finding(evidence: &Evidence<'_>, explained: &Explained<'_>) -> Option<Finding
         .at_if(!over_nvlink, Severity::Warning)
         .fact("one_way", one_way);
     Some(found.suspecting(suspects::of_slow_copies(evidence, &group.pairs)))
+}
+
+/// Fewest cells that say by their agreement what a machine's own rate is (two a pair), the most that they may differ by, per
+/// cent, and the share of it that one more pair reaches at least. All are chosen.
+const AGREEING: usize = 8;
+const AGREEING_PERCENT: f64 = 5.0;
+const BELOW_AGREEING: f64 = 0.8;
+
+/// Returns the rate that the other pairs connected alike reach both ways, if enough of them agree and one pair alone is low:
+/// several may be farther from each other in a way that no file shows.
+fn agreeing(evidence: &Evidence<'_>, cell: &PeerBandwidth, low: &[Pair]) -> Option<GbPerSecond> {
+    let own = cell.pair.unordered();
+    if low.iter().any(|pair| pair.unordered() != own) {
+        return None;
+    }
+    let class = |cell: &PeerBandwidth| {
+        let route = evidence.topology.route(cell.pair)?;
+        Some(expected::class_of(route, cell.setup.path, evidence.snapshot).key)
+    };
+    let is_alike = |one: &&PeerBandwidth| {
+        one.setup == cell.setup && one.pair.unordered() != own && class(one) == class(cell)
+    };
+    let alike = evidence.peer().iter().filter(is_alike);
+    let mut rates: Vec<f64> = alike.filter_map(|one| Some(one.achieved_gbps?.0)).collect();
+    rates.sort_by(f64::total_cmp);
+    let (lowest, highest) = (rates.first()?, rates.last()?);
+    let agree = rates.len() >= AGREEING && *lowest >= highest * (1.0 - AGREEING_PERCENT / 100.0);
+    agree.then(|| GbPerSecond(rates[rates.len() / 2]))
 }

@@ -258,7 +258,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     }
     if evidence.virtual_machine() {
         found.push(suspect(Cause::GuestMemory, [Step::AskHost(Ask::NumaNodes)]));
-    } else if has_several_nodes(evidence) {
+    } else if has_several_nodes(evidence) && !memory_is_ruled_out(evidence, gpus) {
         let test = [Step::CheckFull, Step::CheckEachNode];
         found.push(suspect(Cause::OtherNode, test));
     }
@@ -273,13 +273,36 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
         others.iter().any(|other| own_node(evidence, *other) == node)
     };
     // A guest does not see the channels.
-    if evidence.virtual_machine() || gpus.iter().all(serves_others) {
+    let is_enough = gpus.iter().all(serves_others) || memory_is_ruled_out(evidence, gpus);
+    if evidence.virtual_machine() || is_enough {
         return found;
     }
     let test = [Step::MemoryModules, Step::CheckIdle];
     found.push(suspect(Cause::FewChannels, test));
     found
 }
+
+/// Returns true if the memory of another NUMA node, which serves another GPU faster, serves each of these no faster than their
+/// own does: then the memory is not what slows them.
+pub(super) fn memory_is_ruled_out(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
+    let rated = rated(evidence, HostWay::PINNED);
+    let fastest = |is_it: &dyn Fn(&HostCopy) -> bool| {
+        let rates = rated.iter().filter(|one| is_it(one.copy)).map(|one| one.rate.0);
+        rates.reduce(f64::max)
+    };
+    let is_no_faster = |gpu: u32, node: Option<u32>| {
+        let own = own_node(evidence, gpu);
+        let here = fastest(&|copy| copy.gpu == gpu && copy.numa_node == node)?;
+        let near = fastest(&|copy| copy.gpu == gpu && copy.numa_node == own)?;
+        let there = fastest(&|copy| !gpus.contains(&copy.gpu) && copy.numa_node == node)?;
+        Some(node != own && here < near * SERVES_FASTER && here * SERVES_FASTER < there)
+    };
+    let nodes = || rated.iter().map(|one| one.copy.numa_node);
+    gpus.iter().all(|gpu| nodes().any(|node| is_no_faster(*gpu, node) == Some(true)))
+}
+
+/// Factor by which a node's memory has to be faster to be another one. Chosen.
+const SERVES_FASTER: f64 = 1.15;
 
 /// Returns the number of tasks that ran on the host before the check, if they may take so much of its memory's rate that
 /// copies suffer. Chosen: 12 processes that stream through memory brought a warning on a sound server; a host at rest

@@ -181,7 +181,11 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
     };
     let node = match evidence.virtual_machine() {
         true => Some(Step::AskHost(Ask::NumaNodes)),
-        false => host::has_several_nodes(evidence).then_some(Step::NumaBind),
+        false => {
+            let may_be_far = host::has_several_nodes(evidence)
+                && !host::memory_is_ruled_out(evidence, gpus);
+            may_be_far.then_some(Step::NumaBind)
+        }
     };
     if host::busy_tasks(evidence).is_some() {
         let rest = Plan::now(own).then(node);
