@@ -115,9 +115,11 @@ def logged(r, m, gpu):
 
 def redirect(r, m, gpu):
     """ACS left on in a switch: nccl troubleshooting; FIDESlib issue 28; pytorch issue 84803."""
+    if m.guest():
+        return None
     port = m.chain(gpu)[1]
     inside = [pair for pair in touching(m, gpu, None) if m.near(*pair) == "switch"]
-    if m.guest() or port.get("kind") != "switch-downstream" or not [pair for pair in inside if not m.nvlinks(*pair)]:
+    if port.get("kind") != "switch-downstream" or not [pair for pair in inside if not m.nvlinks(*pair)]:
         return None
     share = r.choice([0.35, 0.5, 0.6])
     switch = port["parent"]
@@ -127,7 +129,7 @@ def redirect(r, m, gpu):
         if one.get("parent") == switch and (all_ports or one is port):
             one |= {"acs_redirect": True, "redirect_share": share}
     parts = below if all_ports else {gpu}
-    return Fault("acs", {"acs-redirect"}, below, pairs=inside, addresses={one["address"] for one in m.pci if one.get("acs_redirect")}, reach=parts, whole=True)
+    return Fault("acs", {"acs-redirect", "direct-slower-than-staged"}, below, pairs=inside, addresses={one["address"] for one in m.pci if one.get("acs_redirect")}, reach=parts, whole=True)
 
 
 def iommu(r, m, gpu):
@@ -247,9 +249,12 @@ def pair_slow(r, m, gpu):
 def way_slow(r, m, gpu):
     """Everything over a GPU's slot is slow and its registers say nothing: contacts, a riser, a hypervisor's settings for one guest device."""
     share = r.choice([0.25, 0.4, 0.6, 0.7])
-    m.fault("host", {"gpu": gpu, "memory": "pinned", "fault": {"slow": {"share": share}}})
-    if share < 0.3:
-        m.fault("host", {"gpu": gpu, "fault": {"slow": {"share": 0.6}}})
+    for memory in ("pinned", "registered"):
+        m.fault("host", {"gpu": gpu, "memory": memory, "fault": {"slow": {"share": share}}})
+    for direction, key, usual in (("to-device", "pageable_up_gbps", 8.5), ("to-host", "pageable_down_gbps", 13.5)):
+        rate = min(m.speeds.get("host", {}).get(key, usual), 0.878 * m.way(gpu))
+        if 0.878 * m.way(gpu) * share < rate:  # pageable copies pass the same way
+            m.fault("host", {"gpu": gpu, "memory": "pageable", "direction": direction, "fault": {"slow": {"share": 0.878 * m.way(gpu) * share / rate}}})
     slow(m, touching(m, gpu, False), share)
     everyone = [tuple(sorted((gpu, other))) for other in range(len(m)) if other != gpu]
     slow(m, everyone, share, path="staged")
@@ -365,6 +370,7 @@ FAULTS = [
     (bridge_missing, "nvlink"), (module_links, "nvlink"), (module_links, "nvlink"), (link_errors, "nvlink"), (link_slow, "nvlink"),
     (pair_slow, "copies"), (way_slow, "copies"), (hidden_hop, "copies"), (dimms, "copies"), (bytes_wrong, "copies"), (both_ways, "copies"),
     (uplink_collapses, "copies"), (memory_slow, "state"), (memory_errors, "state"), (hot, "state"), (lost, "all"), (not_listed, "host"), (adapter_narrow, "host")]
+WEIGHTS = {"way": 1, "nvlink": 2, "copies": 4, "state": 0.5, "host": 0.6, "all": 0.5}  # what registers show is easier to find
 
 
 def plant(r, m, count):
@@ -373,7 +379,7 @@ def plant(r, m, count):
     for _ in range(40):
         if len(planted) == count:
             break
-        make, sort = r.choice(FAULTS)
+        make, sort = r.choices(FAULTS, [WEIGHTS[sort] for _, sort in FAULTS])[0]
         gpu = r.randrange(len(m))
         if any(fault.kind in ("lost",) for fault in planted) or clash(taken.get(gpu, set()), sort):
             continue
@@ -388,7 +394,19 @@ def plant(r, m, count):
             taken.setdefault(one, set()).add(sort)
     for fault in planted:
         decide(m, fault, planted)
+        explained(m, fault, planted)
     return planted
+
+
+def explained(m, fault, planted):
+    """What the page of another fault's finding takes in, so that it need not be a finding of its own."""
+    for other in planted:
+        if fault.kind == "iommu" and other.kind == "bytes-wrong" and not all(m.nvlinks(*pair) for pair in other.pairs):
+            fault.state = "optional"  # data-wrong has the IOMMU as its cause
+        if fault.figure and m.kind.startswith("desktop") and len(m) - 1 in fault.gpus | {one for pair in fault.pairs for one in pair}:
+            fault.state = "optional"  # pcie-upstream-bottleneck: the last GPU's chipset has an uplink that disks use as well
+        if other.kind == "throttled" and fault.figure and other.gpus & fault.reach:
+            fault.state = "optional"  # gpu-throttled: an error if a copy of the GPU is slow
 
 
 def clash(others, sort):

@@ -63,7 +63,7 @@ class Judgement:
                 named[fault].append(finding)
             if right:
                 self.of[finding] = "right"
-            elif beside:
+            elif beside or self.excused(finding):
                 self.of[finding] = "repeated"
             elif self.tolerated(finding):
                 self.of[finding] = "tolerated"
@@ -73,6 +73,12 @@ class Judgement:
         self.missed = [fault for fault in faults if fault.state == "visible" and not named[fault]]
         self.invented = [finding for finding in self.findings if self.of[finding] == "invented"]
         self.right = not self.missed and not self.invented
+
+    def excused(self, finding):
+        """Gaps that slow copies leave, and the copies of another node's GPUs with a node that lacks memory modules: no part is accused."""
+        if finding.code == "host-memory-far":
+            return any(fault.kind == "few-modules" for fault in self.faults)
+        return finding.code == "not-tested" and any("not-tested" in fault.effects for fault in self.faults)
 
     def tolerated(self, finding):
         gpus = {finding.gpu} if finding.gpu is not None else finding.pair or finding.named_gpus
