@@ -54,7 +54,7 @@ class Machine:
         self.host, self.speeds, self.nodes, self.noise = {}, {}, [], {}
         self.pci, self.gpus, self.uplinks, self.adapters, self.faults = [], [], [], [], {}
         self.rule, self.exceptions, self.visible = None, [], None
-        self.bus = 0
+        self.bus, self.tiers = 0, []  # tiers: as built, written after the faults, since the first entry that matches a copy applies
         # What the pages of the rules name on such a machine as built, although it is whole: (code, GPU or None for all).
         self.tolerated = set()
 
@@ -184,8 +184,10 @@ class Machine:
         top |= {"adapters": self.adapters} if self.adapters else {}
         peers = ({"rule": self.rule} if self.rule else {}) | ({"exceptions": self.exceptions} if self.exceptions else {})
         top |= {"peers": peers} if peers else {}
-        for name in ("host", "speeds", "noise", "faults"):
+        for name in ("host", "speeds", "noise"):
             top |= {name: getattr(self, name)} if getattr(self, name) else {}
+        faults = self.faults | ({"pairs": self.faults.get("pairs", []) + self.tiers} if self.tiers else {})
+        top |= {"faults": faults} if faults else {}
         return "".join(f"{key} = {self.value(value, True)}\n" for key, value in top.items())
 
     def value(self, value, outer=False):

@@ -219,7 +219,7 @@ def chiplets(r):
         for a in range(len(m)):
             for b in range(a + 1, len(m)):
                 if {m.node(a), m.node(b)} in ({0, 3}, {1, 2}):
-                    m.fault("pairs", {"pairs": {"both": [a, b]}, "fault": {"slow": {"share": tier}}})
+                    m.tiers.append({"pairs": {"both": [a, b]}, "fault": {"slow": {"share": tier}}})
     return m
 
 
