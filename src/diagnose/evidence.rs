@@ -7,6 +7,7 @@ use super::cluster::{self, Common, Group, end};
 use super::expectations::Expectations;
 use super::expected::{self, Expectation};
 use super::expected_host;
+use super::rules::pcie_upstream_bottleneck;
 use super::settings::Settings;
 use super::words;
 use explain::{Explanation, Floors};
@@ -330,5 +331,9 @@ impl Floors for Evidence<'_> {
     fn host(&self, copy: &HostCopy) -> Option<f64> {
         let expected = expected_host::of(copy, self.snapshot, &self.settings.shares)?;
         Some(expected.share.floor_percent() / 100.0)
+    }
+
+    fn is_below_hidden_uplink(&self, gpu: u32) -> bool {
+        pcie_upstream_bottleneck::is_behind_chipset(self, gpu)
     }
 }

@@ -8,7 +8,7 @@ use model::placement::Engine;
 use model::topology::LinkClass;
 use topology::shares::{FairShare, Together, in_turn, max_min};
 
-use super::item::{Group, Healthy, Item, Mode, Observation};
+use super::item::{Floors, Group, Healthy, Item, Mode, Observation};
 use super::resource::Class;
 use super::scatter;
 
@@ -49,9 +49,9 @@ struct Eta {
 
 /// Sets the healthy rate of every figure. Returns how far below it any figure of the run may lie because all of them scatter,
 /// per cent.
-pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
+pub(crate) fn calibrate(observations: &mut [Observation], floors: &dyn Floors) -> f64 {
     let etas = levels(observations);
-    let of_run = of_run(observations);
+    let of_run = of_run(observations, floors);
     set_alone(observations, &etas, of_run / 100.0);
     for observation in observations.iter_mut() {
         let Observation { items, load: Some(load) } = observation else {
@@ -82,7 +82,7 @@ pub(crate) fn calibrate(observations: &mut [Observation]) -> f64 {
 }
 
 /// Returns the scatter of the run, from the figures that differ little between healthy siblings.
-fn of_run(observations: &[Observation]) -> f64 {
+fn of_run(observations: &[Observation], floors: &dyn Floors) -> f64 {
     let is_even = |item: &&Item| {
         let mode = matches!(
             item.mode,
@@ -99,8 +99,21 @@ fn of_run(observations: &[Observation]) -> f64 {
         mode && !item.group.uneven && !item.group.lost && item.spread_percent <= UNSTEADY_PERCENT
     };
     let even = singles(observations).filter(is_even);
-    let groups = scatter::grouped(even.map(|item| (item.group, relative(item))));
-    scatter::of_run(groups.values().map(Vec::as_slice))
+    let mut groups: BTreeMap<Group, Vec<(f64, bool)>> = BTreeMap::new();
+    for item in even {
+        let is_by_design =
+            item.key.flow.with_host().is_some_and(|gpu| floors.is_below_hidden_uplink(gpu));
+        let is_low = item.group.known
+            && !is_by_design
+            && item.floor.is_some_and(|floor| relative(item) < floor);
+        groups.entry(item.group).or_default().push((relative(item), is_low));
+    }
+    // Of two, one that no healthy machine has is no scatter.
+    let is_mixed = |of: &[(f64, bool)]| matches!(of, [one, other] if one.1 != other.1);
+    let groups = groups.into_values().filter(|of| !is_mixed(of));
+    let groups: Vec<Vec<f64>> =
+        groups.map(|of| of.into_iter().map(|one| one.0).collect()).collect();
+    scatter::of_run(groups.iter().map(Vec::as_slice))
 }
 
 /// Returns the rate of each flow if all run at once, GB/s: max-min fair shares of what the links carry, of what each

@@ -49,6 +49,11 @@ impl Hypothesis {
         self.modes.has(item.mode)
     }
 
+    /// Returns true if it is the limit of a hop above several GPUs that no file shows.
+    pub(crate) fn is_hidden_hop(&self) -> bool {
+        self.parts.len() > 1 && matches!(self.effect, Effect::Capacity(_))
+    }
+
     /// Returns the number of its sets that a flow passes.
     pub(crate) fn passed_by(&self, item: &Item) -> usize {
         (self.on.iter()).filter(|set| meet(set, &item.passes)).count()

@@ -134,6 +134,10 @@ pub trait Floors {
     fn peer(&self, cell: &PeerBandwidth) -> Option<f64>;
     /// Returns the share for a copy with the host.
     fn host(&self, copy: &HostCopy) -> Option<f64>;
+    /// Returns true if an uplink that no file shows limits this GPU by design, as a chipset's does.
+    fn is_below_hidden_uplink(&self, _gpu: u32) -> bool {
+        false
+    }
 }
 
 /// What a figure should be on this machine if nothing were wrong with it.

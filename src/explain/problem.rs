@@ -34,7 +34,7 @@ impl<'a> Problem<'a> {
     pub(crate) fn of(state: State<'a>, measurements: &Measurements, floors: &dyn Floors) -> Self {
         let mut resources = Resources::default();
         let mut observations = observation::all(&state, measurements, floors, &mut resources);
-        let scatter_percent = calibrate(&mut observations);
+        let scatter_percent = calibrate(&mut observations, floors);
         let mut touches = vec![Vec::new(); resources.len()];
         let mut passed: BTreeMap<Number, Vec<At>> = BTreeMap::new();
         for (at, observation) in observations.iter().enumerate() {

@@ -10,7 +10,7 @@ use super::hypothesis::Hypothesis;
 use super::item::Mode;
 use super::predict::{misfit, misfits, predict};
 use super::problem::{At, Problem};
-use super::resource::Number;
+use super::resource::{Number, Part};
 
 /// Most changes of one machine. More are no explanation.
 const MOST_CHANGES: usize = 8;
@@ -19,7 +19,6 @@ const UNEXPLAINED: f64 = 0.3;
 /// Least gain of a cause, bits. Found with healthy reports whose figures were scattered by 3% per pair and GPU: with this, one
 /// in 400 has a cause.
 const LEAST_GAIN: f64 = 6.0;
-
 /// What a change gains: bits of misfit that it takes off, less its cost.
 pub(crate) type Gained = (f64, Hypothesis);
 
@@ -62,12 +61,35 @@ impl<'m, 'a> Search<'m, 'a> {
         let mut set = self.with(Vec::new());
         while set.changes.len() < MOST_CHANGES {
             let unexplained = self.unexplained(&set);
-            let Some((_, change)) = self.best(&set, &unexplained) else {
+            let Some((_, change)) = self.best(&set, &unexplained, None) else {
                 break;
             };
             set.changes.push(change);
             set = self.with(set.changes);
             set = self.without_worthless(set);
+            set = self.exchanged(set);
+        }
+        set
+    }
+
+    /// Exchanges a hop above several GPUs, which was chosen first, for links of their own or that of one of them, if these
+    /// explain more now that later changes have taken their part of the figures.
+    fn exchanged(&mut self, mut set: Set) -> Set {
+        for at in 0..set.changes.len() {
+            let hop = set.changes.get(at).filter(|change| change.is_hidden_hop()).cloned();
+            let Some(hop) = hop else { continue };
+            let (mut other, _) = self.without(&set, at);
+            for _ in 0..hop.parts.len() {
+                let unexplained = self.unexplained(&other);
+                let Some((_, change)) = self.best(&other, &unexplained, Some(&hop.parts)) else {
+                    break;
+                };
+                other.changes.push(change);
+                other = self.with(other.changes);
+            }
+            if other.bits() < set.bits() {
+                set = other;
+            }
         }
         set
     }
@@ -214,9 +236,16 @@ impl<'m, 'a> Search<'m, 'a> {
         touched
     }
 
-    fn best(&mut self, set: &Set, unexplained: &BTreeMap<At, f64>) -> Option<Gained> {
+    /// Returns the candidate that gains most, but for those of the parts `without`.
+    fn best(
+        &mut self,
+        set: &Set,
+        unexplained: &BTreeMap<At, f64>,
+        without: Option<&[Part]>,
+    ) -> Option<Gained> {
         let mut best: Option<Gained> = None;
-        for (candidate, bound) in self.bounds(set, unexplained, LEAST_GAIN) {
+        let bounds = self.bounds(set, unexplained, LEAST_GAIN).into_iter();
+        for (candidate, bound) in bounds.filter(|(one, _)| Some(&*one.parts) != without) {
             let least = best.as_ref().map_or(LEAST_GAIN, |(gain, _)| *gain);
             if bound <= least || self.is_exhausted() {
                 break;

@@ -265,13 +265,7 @@ pub(super) fn suspects(evidence: &Evidence<'_>, gpus: &[u32]) -> Vec<Suspect> {
     if evidence.snapshot.host.iommu_translating.get() == Some(true) {
         found.push(suspect(Cause::Iommu, [Step::PassThrough, Step::CheckAgain]));
     }
-    // A node whose memory serves another GPU at full rate has enough channels.
-    let others: BTreeSet<u32> =
-        evidence.host().iter().map(|copy| copy.gpu).filter(|gpu| !gpus.contains(gpu)).collect();
-    let serves_others = |gpu: &u32| {
-        let node = own_node(evidence, *gpu);
-        others.iter().any(|other| own_node(evidence, *other) == node)
-    };
+    let serves_others = |gpu: &u32| is_served(evidence, *gpu, gpus);
     // A guest does not see the channels.
     let is_enough = gpus.iter().all(serves_others) || memory_is_ruled_out(evidence, gpus);
     if evidence.virtual_machine() || is_enough {
@@ -299,6 +293,18 @@ pub(super) fn memory_is_ruled_out(evidence: &Evidence<'_>, gpus: &[u32]) -> bool
     };
     let nodes = || rated.iter().map(|one| one.copy.numa_node);
     gpus.iter().all(|gpu| nodes().any(|node| is_no_faster(*gpu, node) == Some(true)))
+}
+
+/// Returns true if the memory of this GPU's node serves another one, not of these, clearly faster: it has channels enough.
+pub(super) fn is_served(evidence: &Evidence<'_>, gpu: u32, but: &[u32]) -> bool {
+    let best = best(evidence, HostWay::PINNED);
+    let node = own_node(evidence, gpu);
+    let own = best.get(&gpu).map_or(0.0, |rated| rated.rate.0);
+    best.iter().any(|(other, rated)| {
+        !but.contains(other)
+            && own_node(evidence, *other) == node
+            && rated.rate.0 > own * SERVES_FASTER
+    })
 }
 
 /// Factor by which a node's memory has to be faster to be another one. Chosen.

@@ -137,13 +137,8 @@ fn are_a_node(evidence: &Evidence<'_>, gpus: &[u32]) -> bool {
 fn is_of_these_gpus(evidence: &Evidence<'_>, explained: &Explained<'_>) -> bool {
     let limit = HALF.of(evidence);
     let gpus = explained.gpus();
-    let reported = self::gpus(evidence);
-    let all = evidence.host().iter().map(|copy| copy.gpu);
-    let sound: BTreeSet<u32> = all.filter(|gpu| !reported.contains(gpu)).collect();
-    let is_served = |gpu: &u32| {
-        let node = host::own_node(evidence, *gpu);
-        sound.iter().any(|other| host::own_node(evidence, *other) == node)
-    };
+    let reported: Vec<u32> = self::gpus(evidence).into_iter().collect();
+    let is_served = |gpu: &u32| host::is_served(evidence, *gpu, &reported);
     let lost = (explained.slow.first())
         .is_some_and(|worst| 100.0 - worst.rated.below_percent(worst.healthy) < limit);
     !evidence.virtual_machine()
@@ -182,8 +177,8 @@ fn plan(evidence: &Evidence<'_>, gpus: &[u32], all_gpus: usize, shared: Shared) 
     let node = match evidence.virtual_machine() {
         true => Some(Step::AskHost(Ask::NumaNodes)),
         false => {
-            let may_be_far = host::has_several_nodes(evidence)
-                && !host::memory_is_ruled_out(evidence, gpus);
+            let may_be_far =
+                host::has_several_nodes(evidence) && !host::memory_is_ruled_out(evidence, gpus);
             may_be_far.then_some(Step::NumaBind)
         }
     };

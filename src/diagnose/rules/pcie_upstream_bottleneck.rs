@@ -58,9 +58,7 @@ fn places<'a>(evidence: &Evidence<'a>) -> Vec<NarrowPlace<'a>> {
     for gpu in &evidence.snapshot.gpus {
         let link = narrower_above(evidence.topology, gpu.index);
         // The topmost port: all GPUs below one chipset are one place.
-        let chipset = links::functions_above(evidence, gpu.index)
-            .into_iter()
-            .find(|function| is_chipset(function));
+        let chipset = chipset_above(evidence, gpu.index);
         if link.is_none() && chipset.is_none() {
             continue;
         }
@@ -147,6 +145,16 @@ fn narrower_above(topology: &Topology, gpu: u32) -> Option<&Connection> {
 }
 
 /// Returns true if this is a port of a chipset. From memory, not verified, except for 43f4 and 43f5.
+/// Returns true if this GPU hangs on the chipset, whose uplink no link file shows.
+pub(crate) fn is_behind_chipset(evidence: &Evidence<'_>, gpu: u32) -> bool {
+    !evidence.virtual_machine() && chipset_above(evidence, gpu).is_some()
+}
+
+/// Returns the chipset's topmost port above a GPU.
+fn chipset_above<'a>(evidence: &Evidence<'a>, gpu: u32) -> Option<&'a PciFunction> {
+    links::functions_above(evidence, gpu).into_iter().find(|function| is_chipset(function))
+}
+
 fn is_chipset(function: &PciFunction) -> bool {
     if function.kind == PciKind::Endpoint {
         return false;
